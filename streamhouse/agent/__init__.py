@@ -1,0 +1,1 @@
+"""Partition leadership: offsets, idempotence, tail, roll, merge, retention, reads."""

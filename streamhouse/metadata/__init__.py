@@ -1,0 +1,1 @@
+"""Adapters of the metadata ports, and their migrations."""

@@ -1,0 +1,1 @@
+"""Counters of the hot paths and their exposition for Prometheus."""

@@ -1,0 +1,1 @@
+"""Nouns, errors and limits that every room shares; standard library only."""

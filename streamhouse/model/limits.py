@@ -1,0 +1,51 @@
+"""Every bound of the process, with its unit. Full means refuse or slow down, never grow."""
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# Kafka door
+FRAME_BYTES_MAX = 100 * MIB  # socket.request.max.bytes
+FRAME_BYTES_POOLED = 64 * KIB  # frames up to this size share the connection's receive buffer
+CONNECTIONS_MAX = 10_000
+CONNECTION_IDLE_MS_MAX = 600_000  # connections.max.idle.ms
+REQUESTS_IN_FLIGHT_MAX = 64  # per connection; then its socket is not read
+RESPONSE_BYTES_BUFFERED_MAX = 4 * MIB  # per connection; then no further request is dispatched
+FETCH_BYTES_MAX = 55 * MIB  # fetch.max.bytes of the broker
+FETCH_SESSIONS_MAX = 1_000
+MESSAGE_BYTES_MAX = 1_048_588  # default of max.message.bytes
+
+# Topics
+TOPIC_NAME_CHARS_MAX = 249
+PARTITIONS_PER_TOPIC_MAX = 10_000
+PARTITIONS_PER_PROCESS_MAX = 100_000
+
+# Write-ahead log
+WAL_FILE_BYTES = 64 * MIB
+WAL_BYTES_MAX = 1 * GIB  # all files together
+WAL_GROUP_BYTES_MAX = 8 * MIB  # one write + fdatasync
+WAL_QUEUE_BYTES_MAX = 64 * MIB  # waiting to be written; then sockets are not read
+
+# Partition tail and reads
+CHUNK_BYTES_TARGET = 256 * KIB  # batches of one partition kept together; becomes a STRM block
+CHUNK_BATCHES_MAX = 4_096
+TAIL_BYTES_MAX = 96 * MIB  # hot tail in memory, all partitions; older chunks are read from the WAL
+BLOCK_CACHE_BYTES_MAX = 64 * MIB  # decoded blocks of cold reads
+COLD_READS_MAX = 4  # object reads under way at once
+
+# Producers
+PRODUCER_BATCHES_KEPT = 5
+PRODUCER_IDS_PER_BLOCK = 1_000
+PRODUCER_IDLE_MS_MAX = 86_400_000  # producer.id.expiration.ms
+
+# Segments
+SEGMENT_BYTES_MAX = 100_000_000  # a roll or merge takes no more raw bytes than this
+MERGE_BYTES_SMALL = 8 * MIB  # a segment below this is worth merging
+MERGE_SEGMENTS_MIN = 8
+DELETE_GRACE_MS = 3_600_000
+MANIFEST_INTERVAL_MS = 60_000
+
+# REST
+HTTP_BODY_BYTES_MAX = 16 * MIB
+HTTP_RECORDS_MAX = 10_000
+HTTP_WAIT_MS_MAX = 30_000

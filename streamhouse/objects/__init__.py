@@ -1,0 +1,1 @@
+"""Adapters of the object store port: local directory, memory, and wrappers."""

@@ -1,0 +1,1 @@
+"""Narrow protocols through which the rooms reach clocks, disks, stores and each other."""

@@ -1,0 +1,132 @@
+"""The metadata store: the only mutable truth.
+
+Every method is a named command with plain arguments and results; no transaction and no SQL crosses
+the port. Each is atomic and safe to repeat after OutcomeUnknown. All raise Unavailable when the
+store was not reached. Split by caller; one adapter implements them all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamhouse.model.ids import ObjectKey, TopicId, TopicPartition
+from streamhouse.model.partition import (
+    Fence,
+    PartitionRow,
+    RetiredObject,
+    SegmentCommit,
+    SegmentRef,
+    SegmentReplacement,
+    Term,
+)
+from streamhouse.model.topic import Topic, TopicSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change of the catalog, written in the statement that made it."""
+
+    seq: int
+    at_ms: int
+    kind: str  # topic_created, topic_deleted, topic_altered, ...
+    key: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+
+
+class TopicCatalog(Protocol):
+    async def cluster_id(self) -> str:
+        """Made when the store was made; never changes."""
+
+    async def create_topic(self, topic_id: TopicId, spec: TopicSpec, now_ms: int) -> Topic:
+        """Create the topic and all its partition rows at once.
+
+        Epochs start above the highest ever used under this name. Raises AlreadyExists for a taken
+        name (the same id and spec again is a repeat and succeeds), Invalid for a bad spec.
+        """
+
+    async def list_topics(self) -> list[Topic]:
+        """All live topics, by name."""
+
+    async def set_topic_config(self, topic_id: TopicId, config: Mapping[str, str]) -> Topic:
+        """Replace the topic's settings. Raises NotFound, Invalid."""
+
+    async def delete_topic(self, topic_id: TopicId, now_ms: int) -> None:
+        """Raise the epochs, then forget topic, partitions and committed offsets; retire its objects.
+
+        Raises NotFound.
+        """
+
+    async def events_after(self, seq: int, limit: int) -> list[Event]:
+        """Catalog changes after `seq`, oldest first."""
+
+
+class Leadership(Protocol):
+    async def take_partitions(
+        self, holder: str, incarnation: str, wal_id: str, topic_id: TopicId | None = None
+    ) -> list[PartitionRow]:
+        """Become the leader of every partition (or those of one topic), each at its epoch + 1.
+
+        Repeating it with the same incarnation changes nothing and returns the same rows.
+        Raises Fenced if a partition belongs to another WAL and has records only that WAL holds.
+        """
+
+    async def terms(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, list[Term]]:
+        """Stored epochs with their first offsets, ascending."""
+
+    async def raise_log_start(self, fence: Fence, log_start: int, high_watermark: int) -> None:
+        """Store a higher log start (DeleteRecords); `high_watermark` rises at least to it.
+
+        A lower or equal value changes nothing. Raises Fenced.
+        """
+
+    async def reserve_ids(self, counter: str, count: int) -> int:
+        """Take `count` numbers from a counter that never goes back; return the first."""
+
+
+class SegmentRegistry(Protocol):
+    async def commit_segment(self, commit: SegmentCommit) -> PartitionRow:
+        """Register a rolled segment in one fenced statement and return the new row.
+
+        The segment must begin exactly at `segments_end`. Raises Fenced. Already applied: same row.
+        """
+
+    async def replace_segments(self, change: SegmentReplacement, now_ms: int) -> PartitionRow:
+        """Swap live segments; the old objects become retired. Raises Fenced, NotFound (not live)."""
+
+    async def live_segments(
+        self, tps: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, list[SegmentRef]]:
+        """Registered segments of each partition, by base."""
+
+    async def manifest_written(self, fence: Fence, version: int) -> None:
+        """Remember that the bucket holds this manifest version. Raises Fenced."""
+
+    async def retired_objects(self, before_ms: int, limit: int) -> list[RetiredObject]:
+        """Objects retired before this time, oldest first."""
+
+    async def forget_retired(self, keys: Sequence[ObjectKey]) -> None:
+        """The objects are gone; drop their rows."""
+
+
+class OffsetStore(Protocol):
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Remember where a group stands. Raises NotFound if a partition does not exist."""
+
+    async def committed_offsets(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Everything a group has committed; empty for an unknown group."""
+
+
+class MetadataStore(TopicCatalog, Leadership, SegmentRegistry, OffsetStore, Protocol):
+    """All of it, as the composition root hands it out."""
+
+    async def close(self) -> None: ...

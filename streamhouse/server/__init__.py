@@ -1,0 +1,1 @@
+"""The doors: Kafka, HTTP and gRPC."""

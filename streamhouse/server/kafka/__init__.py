@@ -1,0 +1,1 @@
+"""The Kafka door: listener, connections in order, one handler per API."""

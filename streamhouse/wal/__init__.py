@@ -1,0 +1,1 @@
+"""The write-ahead log: one stream per process, group commit, replay."""
