@@ -26,3 +26,22 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[RecordHeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Where a record went."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """Some records of a partition, and where to go on."""
+
+    records: tuple[Record, ...]
+    next_offset: int
+    high_watermark: int
+    log_start: int

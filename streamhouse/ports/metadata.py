@@ -41,6 +41,26 @@ class CommittedOffset:
     committed_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic whose rows are gone and whose objects still have to be removed from the store."""
+
+    topic_id: TopicId
+    name: str
+    partition_count: int
+    deleted_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reader that still needs `offset` and above; retention waits for it until `expires_ms`."""
+
+    name: str
+    tp: TopicPartition
+    offset: int
+    expires_ms: int
+
+
 class TopicCatalog(Protocol):
     async def cluster_id(self) -> str:
         """Made when the store was made; never changes."""
@@ -55,8 +75,10 @@ class TopicCatalog(Protocol):
     async def list_topics(self) -> list[Topic]:
         """All live topics, by name."""
 
-    async def set_topic_config(self, topic_id: TopicId, config: Mapping[str, str]) -> Topic:
-        """Replace the topic's settings. Raises NotFound, Invalid."""
+    async def set_topic_config(
+        self, topic_id: TopicId, config: Mapping[str, str], now_ms: int = 0
+    ) -> Topic:
+        """Replace the topic's settings; `now_ms` dates the event. Raises NotFound, Invalid."""
 
     async def delete_topic(self, topic_id: TopicId, now_ms: int) -> None:
         """Raise the epochs, then forget topic, partitions and committed offsets; retire its objects.
@@ -64,18 +86,32 @@ class TopicCatalog(Protocol):
         Raises NotFound.
         """
 
+    async def deleted_topics(self, limit: int) -> list[DeletedTopic]:
+        """Deleted topics whose objects may still exist, oldest first."""
+
+    async def forget_deleted_topic(self, topic_id: TopicId) -> None:
+        """Nothing is left under the topic's prefix; drop what reminds of it. Idempotent."""
+
     async def events_after(self, seq: int, limit: int) -> list[Event]:
         """Catalog changes after `seq`, oldest first."""
 
 
 class Leadership(Protocol):
     async def take_partitions(
-        self, holder: str, incarnation: str, wal_id: str, topic_id: TopicId | None = None
+        self,
+        holder: str,
+        incarnation: str,
+        wal_id: str,
+        topic_id: TopicId | None = None,
+        *,
+        accept_wal_loss: bool = False,
     ) -> list[PartitionRow]:
         """Become the leader of every partition (or those of one topic), each at its epoch + 1.
 
         Repeating it with the same incarnation changes nothing and returns the same rows.
-        Raises Fenced if a partition belongs to another WAL and has records only that WAL holds.
+        Raises Fenced, with nothing changed, if a partition belongs to another WAL, which may hold
+        records no segment has; with `accept_wal_loss` such a partition goes on where its segments
+        end. Raises NotFound for an unknown `topic_id`.
         """
 
     async def terms(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, list[Term]]:
@@ -95,22 +131,33 @@ class SegmentRegistry(Protocol):
     async def commit_segment(self, commit: SegmentCommit) -> PartitionRow:
         """Register a rolled segment in one fenced statement and return the new row.
 
-        The segment must begin exactly at `segments_end`. Raises Fenced. Already applied: same row.
+        The segment must begin exactly at `segments_end`. Raises Fenced, NotFound (no such
+        partition), Invalid (not contiguous at the caller's own epoch). Already applied: same row.
         """
 
     async def replace_segments(self, change: SegmentReplacement, now_ms: int) -> PartitionRow:
-        """Swap live segments; the old objects become retired. Raises Fenced, NotFound (not live)."""
+        """Swap live segments; the old objects become retired. Raises Fenced, NotFound (not live).
+
+        `new` must cover what `old` covered, except below the log start (Invalid otherwise). The
+        object named by `snapshot_key` is retired only when a later segment takes that role.
+        """
 
     async def live_segments(
         self, tps: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, list[SegmentRef]]:
         """Registered segments of each partition, by base."""
 
-    async def manifest_written(self, fence: Fence, version: int) -> None:
-        """Remember that the bucket holds this manifest version. Raises Fenced."""
+    async def manifest_written(self, fence: Fence, version: int, now_ms: int = 0) -> None:
+        """Remember that the bucket holds this manifest version. Raises Fenced.
+
+        The grace period of the objects that it no longer names begins now.
+        """
 
     async def retired_objects(self, before_ms: int, limit: int) -> list[RetiredObject]:
-        """Objects retired before this time, oldest first."""
+        """Objects retired before this time that no current manifest names, oldest first.
+
+        A replaced segment appears once a manifest without it was written (`manifest_written`).
+        """
 
     async def forget_retired(self, keys: Sequence[ObjectKey]) -> None:
         """The objects are gone; drop their rows."""
@@ -126,7 +173,18 @@ class OffsetStore(Protocol):
         """Everything a group has committed; empty for an unknown group."""
 
 
-class MetadataStore(TopicCatalog, Leadership, SegmentRegistry, OffsetStore, Protocol):
+class HoldStore(Protocol):
+    async def set_hold(self, hold: Hold, now_ms: int) -> None:
+        """Place or move a hold; expired ones are dropped. Raises NotFound (no such partition)."""
+
+    async def release_hold(self, name: str) -> None:
+        """Drop every hold of this name. Idempotent."""
+
+    async def holds(self, now_ms: int) -> list[Hold]:
+        """Holds that have not expired, by name and partition."""
+
+
+class MetadataStore(TopicCatalog, Leadership, SegmentRegistry, OffsetStore, HoldStore, Protocol):
     """All of it, as the composition root hands it out."""
 
     async def close(self) -> None: ...

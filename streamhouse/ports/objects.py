@@ -28,3 +28,10 @@ class ObjectStore(Protocol):
 
     async def delete(self, keys: Collection[ObjectKey]) -> frozenset[ObjectKey]:
         """Delete what can be deleted; return the keys known to be gone. Idempotent."""
+
+
+class OwnedObjectStore(ObjectStore, Protocol):
+    """The store as the composition root holds it: whoever opened it closes it."""
+
+    async def close(self) -> None:
+        """Let go of threads and connections. No call may follow."""

@@ -1,6 +1,6 @@
 """The write-ahead log: what is durable here survives kill -9."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from streamhouse.model.ids import TopicPartition
@@ -40,6 +40,10 @@ class Wal(Protocol):
     def room_bytes(self) -> int:
         """Bytes that can still be appended before a trim is needed (queued ones deducted)."""
 
+    @property
+    def is_low(self) -> bool:
+        """Less than a quarter of the space is free: the oldest entries should be rolled."""
+
     def replay(self) -> AsyncIterator[tuple[int, WalEntry]]:
         """Yield (sequence, entry) of everything durable, in order. Once, before `start`."""
 
@@ -54,6 +58,9 @@ class Wal(Protocol):
 
     async def read(self, sequence: int) -> bytes:
         """The body of a durable entry that has not been trimmed."""
+
+    async def read_many(self, sequences: Sequence[int]) -> list[bytes]:
+        """Bodies of durable entries, in the order asked, with few reads for neighbours."""
 
     async def trim(self, segments_end: Mapping[TopicPartition, int]) -> None:
         """Free files in which each entry ends at or below its partition's `segments_end`.

@@ -1,0 +1,57 @@
+"""The leader's view of topics and partitions, kept equal to the metadata store by its writer."""
+
+from streamhouse.agent.partition import Partition
+from streamhouse.model.errors import NotFound
+from streamhouse.model.ids import TopicId, TopicPartition
+from streamhouse.model.topic import Topic
+
+
+class Catalog:
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
+
+    def add(self, topic: Topic, partitions: list[Partition]) -> None:
+        assert len(partitions) == topic.partition_count
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        for partition in partitions:
+            self.partitions[partition.tp] = partition
+
+    def remove(self, topic_id: TopicId) -> list[Partition]:
+        topic = self._by_id.pop(topic_id)
+        del self._by_name[topic.name]
+        tps = [TopicPartition(topic_id, number) for number in range(topic.partition_count)]
+        return [self.partitions.pop(tp) for tp in tps]
+
+    def replace(self, topic: Topic) -> None:
+        """New settings of an existing topic."""
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        for number in range(topic.partition_count):
+            self.partitions[TopicPartition(topic.topic_id, number)].topic = topic
+
+    def topics(self) -> list[Topic]:
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def find(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def find_id(self, topic_id: TopicId) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def topic(self, name: str) -> Topic:
+        found = self._by_name.get(name)
+        if found is None:
+            raise NotFound(f"there is no topic {name!r}; create it, or list the topics there are")
+        return found
+
+    def partition(self, name: str, number: int) -> Partition:
+        topic = self.topic(name)
+        found = self.partitions.get(TopicPartition(topic.topic_id, number))
+        if found is None:
+            raise NotFound(
+                f"topic {name!r} has partitions 0 to {topic.partition_count - 1}, not {number}"
+            )
+        return found

@@ -1,0 +1,1 @@
+"""One handler per Kafka API: request in, response frame out."""
