@@ -151,7 +151,7 @@ class Limits:
             count = count_segments(directory)
             ready_s, figures = self._restart(directory, SEGMENT_PARTITIONS)
         return Limit(
-            "start with 10,000 segments, until the first record is read",
+            f"start with {count:,} segments, until the first record is read",
             figures["first_read_s"],
             "s",
             SEGMENTS_START_S_MAX,

@@ -31,7 +31,7 @@ from streamhouse.ports.objects import OwnedObjectStore
 from streamhouse.server.grpc.server import GrpcServer
 from streamhouse.server.health import Health
 from streamhouse.server.http.app import build_http, http_runner
-from streamhouse.server.http.parts import AgentIdentity, HttpParts
+from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
@@ -137,7 +137,8 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         idle_ms_max=settings.connection_idle_ms,
     )
     endpoints: dict[str, str] = {}
-    sources = MetricSources(agent=agent, wal=wal, kafka=listener)
+    counters = HttpCounters()
+    sources = MetricSources(agent=agent, wal=wal, kafka=listener, http=counters)
     parts = HttpParts(
         agent=agent,
         metadata=metadata,
@@ -147,6 +148,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         health=lambda: Health(live=True, ready=bool(endpoints)),
         render_metrics=lambda: render(sources),
         endpoints=lambda: endpoints,
+        counters=counters,
     )
     runner = http_runner(build_http(parts))
     bound = {
@@ -213,6 +215,7 @@ async def _start_grpc(address: str, stack: AsyncExitStack) -> str:
     server = GrpcServer()
     bound = await _bound("gRPC", address, lambda: server.start(host, port))
     stack.push_async_callback(server.stop)
+    await server.set_ready(True)
     return _text(host, bound)
 
 
@@ -243,4 +246,3 @@ def _die(error: BaseException) -> None:
     log.critical("ending the process: %s: %s", type(error).__name__, error)
     logging.shutdown()
     os._exit(EXIT_FATAL)
-

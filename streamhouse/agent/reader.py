@@ -123,13 +123,12 @@ class ColdReader:
         """The run of batches that holds `offset` (or begins right after a gap there)."""
         for _ in range(RESOLVE_TRIES_MAX):
             chunk = partition.tail.chunk_at(offset)
-            if chunk is not None:
-                return await self._run_of_chunk(partition, chunk)
-            segment = partition.segment_for(offset)
             try:
-                return await self._run_of_segment(segment, offset)
+                if chunk is not None:
+                    return await self._run_of_chunk(partition, chunk)
+                return await self._run_of_segment(partition.segment_for(offset), offset)
             except NotFound:
-                continue  # merged or retired meanwhile: resolve the offset again
+                continue  # rolled, merged or retired meanwhile: resolve the offset again
         raise Unavailable(f"{partition.tp}: offset {offset} moved {RESOLVE_TRIES_MAX} times")
 
     async def chunk_body(self, chunk: Chunk) -> Buffer:

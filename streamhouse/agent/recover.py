@@ -48,6 +48,7 @@ class Recovery:
 
     async def run(self, catalog: Catalog) -> int:
         """Fill the catalog; return the last WAL sequence number replayed (0 if none)."""
+        await self._wal.open()
         topics = await self._metadata.list_topics()
         rows = await self._take(None)
         for topic, partitions in await self.partitions_of(topics, rows):

@@ -6,23 +6,21 @@ Exit codes: 0 done, 1 it failed (one line on stderr says why and what to do), 2 
 
 import os
 import sys
-from importlib import import_module
 
 import click
 
 from streamhouse.model.errors import StreamhouseError
 
 _COMMANDS = {
-    "server": ("streamhouse.cli.server", "Start the server: REST, gRPC and Kafka."),
-    "topics": ("streamhouse.cli.topics", "List, create, describe, change and delete topics."),
-    "produce": ("streamhouse.cli.produce", "Write records to a topic."),
-    "consume": ("streamhouse.cli.consume", "Read records of a topic."),
-    "segments": ("streamhouse.cli.segments", "Look into stored segments, without a server."),
-    "doctor": ("streamhouse.cli.doctor", "Check server, data directory and machine."),
-    "version": ("streamhouse.cli.version", "Show the version."),
+    "server": "Start the server: REST, gRPC and Kafka.",
+    "topics": "List, create, describe, change and delete topics.",
+    "produce": "Write records to a topic.",
+    "consume": "Read records of a topic.",
+    "segments": "Look into stored segments, without a server.",
+    "doctor": "Check server, data directory and machine.",
+    "version": "Show the version.",
 }
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 
 
 class CommandFailed(Exception):
@@ -36,15 +34,32 @@ class LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        found = import_module(_COMMANDS[cmd_name][0]).command
-        assert isinstance(found, click.Command)
-        return found
+        return _load(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _load(name: str) -> click.Command | None:
+    match name:
+        case "server":
+            from streamhouse.cli.server import command
+        case "topics":
+            from streamhouse.cli.topics import command
+        case "produce":
+            from streamhouse.cli.produce import command
+        case "consume":
+            from streamhouse.cli.consume import command
+        case "segments":
+            from streamhouse.cli.segments import command
+        case "doctor":
+            from streamhouse.cli.doctor import command
+        case "version":
+            from streamhouse.cli.version import command
+        case _:
+            return None
+    return command
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,14 +70,15 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every failure ends in one line on stderr, never in a traceback."""
     try:
-        cli.main(standalone_mode=False, prog_name="streamhouse")
-    except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
+        # Outside standalone mode click returns the code of an Exit instead of raising it.
+        ended = cli.main(standalone_mode=False, prog_name="streamhouse")
+        sys.exit(ended if isinstance(ended, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(EXIT_INTERRUPTED)
+        click.echo("aborted", err=True)
+        sys.exit(EXIT_FAILED)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); do not complain when flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,11 +2,14 @@
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+
+from streamhouse.model.records import Record, RecordHeader
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,6 +56,36 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     width = max(len(name) for name, _ in listed)
     for name, value in listed:
         click.echo(f"{name.ljust(width)}  {value}")
+
+
+def record_json(record: Record, partition: int) -> dict[str, object]:
+    """A record as the REST API shows it: text, or base64 where the bytes are no text."""
+    shown: dict[str, object] = {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+    }
+    for name, data in (("key", record.key), ("value", record.value)):
+        shown[name], is_text = _text(data)
+        if not is_text:
+            shown[f"{name}_encoding"] = shown["encoding"] = "base64"
+    shown["headers"] = [_header_json(header) for header in record.headers]
+    return shown
+
+
+def _header_json(header: RecordHeader) -> dict[str, object]:
+    value, is_text = _text(header.value)
+    shown: dict[str, object] = {"name": header.name, "value": value}
+    return shown if is_text else {**shown, "encoding": "base64"}
+
+
+def _text(data: bytes | None) -> tuple[str | None, bool]:
+    if data is None:
+        return None, True
+    try:
+        return data.decode(), True
+    except UnicodeDecodeError:
+        return b64encode(data).decode("ascii"), False
 
 
 def bytes_text(size: int) -> str:

@@ -68,13 +68,7 @@ async def open_for_reading(url: str) -> OwnedObjectStore:
     parts = urlsplit(url)
     if parts.scheme != "file":
         return await open_store(url)
-    root = Path(unquote(parts.path))
-    if not root.is_dir():
-        raise CommandFailed(
-            f"there is no directory {root}; name the server's with --data-dir, or a store with "
-            "--store file:///path"
-        )
-    return LocalObjects(root)
+    return _existing_directory(Path(unquote(parts.path)))
 
 
 async def find_segments(
@@ -119,7 +113,7 @@ async def read_block(objects: OwnedObjectStore, key: ObjectKey, block: BlockEntr
     return decode_block(block, await objects.get_range(key, block.position, block.stop))
 
 
-async def verify(objects: OwnedObjectStore, key: ObjectKey) -> AsyncIterator[Damage | int]:
+async def verify_segment(objects: OwnedObjectStore, key: ObjectKey) -> AsyncIterator[Damage | int]:
     """Check every byte of a segment: yields bytes checked, and damage where there is some."""
     try:
         tail = await read_tail(objects, key)
@@ -140,6 +134,15 @@ async def verify(objects: OwnedObjectStore, key: ObjectKey) -> AsyncIterator[Dam
         except (Corrupt, DecodeError) as error:
             yield Damage(key, number, block.position, str(error))
         yield block.stored_length
+
+
+def _existing_directory(root: Path) -> LocalObjects:
+    if not root.is_dir():
+        raise CommandFailed(
+            f"there is no directory {root}; name the server's with --data-dir, or a store with "
+            "--store file:///path"
+        )
+    return LocalObjects(root)
 
 
 def local_segment(path: Path) -> tuple[OwnedObjectStore, ObjectKey]:

@@ -44,6 +44,9 @@ class Wal(Protocol):
     def is_low(self) -> bool:
         """Less than a quarter of the space is free: the oldest entries should be rolled."""
 
+    async def open(self) -> None:
+        """Find what there is; `wal_id` is known afterwards. Raises StartRefused on damage."""
+
     def replay(self) -> AsyncIterator[tuple[int, WalEntry]]:
         """Yield (sequence, entry) of everything durable, in order. Once, before `start`."""
 

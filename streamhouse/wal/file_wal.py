@@ -15,7 +15,7 @@ Invariants:
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 
 from streamhouse.model.errors import Invalid, NotFound, StartRefused, Unavailable
@@ -39,9 +39,14 @@ from streamhouse.wal.format import (
 from streamhouse.wal.live_file import LiveFile
 from streamhouse.wal.recovery import Recovered, Recovery, WalLoss, WalOptions, file_name
 
+LOW_PART = 4  # low once less than a quarter is free
+READ_GAP_BYTES = 64 * 1024  # entries closer than this are read together
+READ_BYTES_MAX = 2 * 1024 * 1024
 _COST_EXTRA = GROUP_HEADER_BYTES + RECORD_HEADER_BYTES + SECTOR_BYTES - 1
 
 _log = logging.getLogger(__name__)
+
+_Place = tuple[int, int, int]  # sequence, position of the record, its length
 
 
 class _Slot:
@@ -63,6 +68,7 @@ class FileWal:
         self._options = options or WalOptions()
         self._slot_bytes = self._options.file_bytes - HEADER_BLOCK_BYTES - SECTOR_BYTES
         self._recovery = Recovery(disk, ids, self._options)
+        self._opened = False
         self._replay_begun = False
         self._replayed = False
 
@@ -101,7 +107,7 @@ class FileWal:
 
     @property
     def wal_id(self) -> str:
-        assert self._recovery.recovered.wal_id, "known after replay"
+        assert self._recovery.recovered.wal_id, "known after open"
         return self._recovery.recovered.wal_id
 
     @property
@@ -123,9 +129,19 @@ class FileWal:
         return left + self._files_plannable() * self._slot_bytes
 
     @property
+    def is_low(self) -> bool:
+        return self.room_bytes < self._options.bytes_max // LOW_PART
+
+    @property
     def files_count(self) -> int:
         """Files on disk, live or spare."""
         return len(self._files) + len(self._retired) + len(self._ready) + len(self._doomed)
+
+    async def open(self) -> None:
+        """Find the files and judge the newest. Raises StartRefused on damage."""
+        if not self._opened:
+            self._opened = True
+            await self._recovery.survey()
 
     async def replay(self) -> AsyncIterator[tuple[int, WalEntry]]:
         """Yield (sequence, entry) of everything durable, in order. Once, before `start`.
@@ -135,7 +151,7 @@ class FileWal:
         """
         assert not self._replay_begun, "replay runs once"
         self._replay_begun = True
-        await self._recovery.survey()
+        await self.open()
         async for numbered in self._recovery.entries():
             yield numbered
         self._files = self._recovery.recovered.files
@@ -186,14 +202,41 @@ class FileWal:
         return self._sequence
 
     async def read(self, sequence: int) -> bytes:
-        file = self._file_of(sequence)
-        place = file.locate(sequence) if file is not None else None
-        if file is None or place is None:
-            raise NotFound(f"WAL entry {sequence} was trimmed or is not durable")
-        record = await self._disk.read(file.name, *place)
-        if not check_record(record, generation=file.generation, sequence=sequence):
-            raise NotFound(f"WAL entry {sequence} was trimmed while it was read")
-        return record[RECORD_HEADER_BYTES:]
+        return (await self.read_many((sequence,)))[0]
+
+    async def read_many(self, sequences: Sequence[int]) -> list[bytes]:
+        """Entries of many partitions lie mixed; neighbours with small gaps share a read."""
+        found: list[bytes] = []
+        for file, places in self._spans(sequences):
+            start, stop = places[0][1], places[-1][1] + places[-1][2]
+            try:
+                data = await self._disk.read(file.name, start, stop - start)
+            except FileNotFoundError:  # trimmed and deleted meanwhile
+                data = b""
+            for sequence, at, length in places:
+                record = data[at - start : at - start + length]
+                if not check_record(record, generation=file.generation, sequence=sequence):
+                    raise NotFound(f"WAL entry {sequence} was trimmed while it was read")
+                found.append(record[RECORD_HEADER_BYTES:])
+        return found
+
+    def _spans(self, sequences: Sequence[int]) -> list[tuple[LiveFile, list[_Place]]]:
+        """Group entries that one read can bring: same file, ascending, small gaps."""
+        spans: list[tuple[LiveFile, list[_Place]]] = []
+        for sequence in sequences:
+            file = self._file_of(sequence)
+            place = file.locate(sequence) if file is not None else None
+            if file is None or place is None:
+                raise NotFound(f"WAL entry {sequence} was trimmed or is not durable")
+            at, length = place
+            if spans and spans[-1][0] is file:
+                places = spans[-1][1]
+                gap = at - (places[-1][1] + places[-1][2])
+                if 0 <= gap <= READ_GAP_BYTES and at + length - places[0][1] <= READ_BYTES_MAX:
+                    places.append((sequence, at, length))
+                    continue
+            spans.append((file, [(sequence, at, length)]))
+        return spans
 
     async def trim(self, segments_end: Mapping[TopicPartition, int]) -> None:
         """Free closed files from the oldest on; returns when they can be used again."""

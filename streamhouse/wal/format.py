@@ -257,6 +257,7 @@ class Scan:
         found: list[Found] = []
         view = memoryview(piece)
         piece_at = self.at
+        asked = self.wanted
         while self.ended is None:
             here = self.at - piece_at
             if self._group_left:
@@ -265,7 +266,7 @@ class Scan:
                 whole = self._group(piece, piece_at)
             if not whole:
                 break
-        if self.ended is None and len(piece) < self.wanted and self.at == piece_at:
+        if self.ended is None and len(piece) < asked and self.at == piece_at:
             self.ended = "the file ends early"
         return found
 

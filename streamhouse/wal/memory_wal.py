@@ -1,7 +1,7 @@
 """A WAL in memory, for tests of what stands on it. Survives `reopened`, not the process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from streamhouse.model.errors import NotFound, Unavailable
 from streamhouse.model.ids import TopicPartition
@@ -39,6 +39,13 @@ class MemoryWal:
     @property
     def room_bytes(self) -> int:
         return 0 if self._stopped else self._bytes_max - self._kept_bytes - self._queued_bytes
+
+    @property
+    def is_low(self) -> bool:
+        return self.room_bytes < self._bytes_max // 4
+
+    async def open(self) -> None:
+        """Nothing to find."""
 
     def reopened(self) -> "MemoryWal":
         """As after kill -9 and restart: what was durable is there, what was queued is gone."""
@@ -84,6 +91,9 @@ class MemoryWal:
         if entry is None:
             raise NotFound(f"WAL entry {sequence} was trimmed or is not durable")
         return bytes(entry.body)
+
+    async def read_many(self, sequences: Sequence[int]) -> list[bytes]:
+        return [await self.read(sequence) for sequence in sequences]
 
     async def trim(self, segments_end: Mapping[TopicPartition, int]) -> None:
         for sequence, entry in list(self._kept.items()):

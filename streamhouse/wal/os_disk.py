@@ -72,7 +72,7 @@ class OsDisk:
         await done
 
     async def read(self, name: str, at: int, length: int) -> bytes:
-        return await self._run(lambda: _read(self._open(name)[0], at, length))
+        return await self._run(lambda: self._read(name, at, length))
 
     async def delete(self, name: str) -> None:
         await self._run(lambda: self._delete(name))
@@ -110,11 +110,18 @@ class OsDisk:
 
     def _open(self, name: str) -> tuple[int, int]:
         with self._lock:
-            held = self._open_files.get(name)
-            if held is None:
-                fd = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
-                held = self._open_files[name] = fd, os.fstat(fd).st_size
-            return held
+            return self._opened(name)
+
+    def _opened(self, name: str) -> tuple[int, int]:
+        held = self._open_files.get(name)
+        if held is None:
+            fd = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
+            held = self._open_files[name] = fd, os.fstat(fd).st_size
+        return held
+
+    def _read(self, name: str, at: int, length: int) -> bytes:
+        with self._lock:  # a delete must not close the descriptor under the read
+            return _read(self._opened(name)[0], at, length)
 
     def _create(self, name: str, size: int) -> None:
         target = self._directory / name
@@ -133,8 +140,8 @@ class OsDisk:
     def _delete(self, name: str) -> None:
         with self._lock:
             held = self._open_files.pop(name, None)
-        if held is not None:
-            os.close(held[0])
+            if held is not None:
+                os.close(held[0])
         (self._directory / name).unlink()
         _sync_directory(self._directory)
 

@@ -309,7 +309,7 @@ def test_late_writes_to_a_deleted_topic_find_nothing(run: Run) -> None:
 
 
 def test_a_name_used_again_starts_above_every_epoch_it_had(run: Run) -> None:
-    """SH-42 for clients that know a topic only by its name; the highest partition counts."""
+    """SH-42 for clients that know a topic only by its name."""
 
     async def scenario(store: MetadataStore) -> None:
         highest = -1

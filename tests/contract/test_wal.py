@@ -169,6 +169,54 @@ def test_a_durable_entry_is_read_back_before_and_after_restart(open_wal: Open) -
     run(scenario())
 
 
+def test_many_entries_are_read_in_the_order_asked(open_wal: Open) -> None:
+    async def scenario() -> None:
+        wal = open_wal()
+        heard = await started(wal)
+        entries = [entry(n, 2500 + n) for n in range(40)]
+        await append_each(wal, heard, entries)
+        for asked in ([], [7], [1, 2, 3, 9, 38, 40], [30, 2, 2, 31, 1]):
+            assert await wal.read_many(asked) == [entries[n - 1].body for n in asked]
+        with pytest.raises(NotFound):
+            await wal.read_many([1, 41])
+        await wal.close()
+
+    run(scenario())
+
+
+def test_the_wal_id_is_known_after_open_and_stays_the_same(open_wal: Open) -> None:
+    async def scenario() -> None:
+        wal = open_wal()
+        await wal.open()
+        known = wal.wal_id
+        assert await replayed(wal) == []
+        await started(wal)
+        assert wal.wal_id == known
+        await wal.close()
+        again = open_wal()
+        await again.open()
+        assert again.wal_id == known
+
+    run(scenario())
+
+
+def test_the_wal_is_low_before_it_is_full_and_no_more_after_trim(open_wal: Open) -> None:
+    async def scenario() -> None:
+        wal = open_wal()
+        heard = await started(wal)
+        assert not wal.is_low
+        appended = 0
+        while not wal.is_low:
+            await heard.until(wal.append(entry(appended, 4000)))
+            appended += 1
+        await heard.until(wal.append(entry(appended, 4000)))
+        await wal.trim({tp(0): appended + 1})
+        assert not wal.is_low
+        await wal.close()
+
+    run(scenario())
+
+
 def test_a_full_wal_refuses_and_recovers_by_trim(open_wal: Open) -> None:
     """Bounded on disk: refused with nothing queued, then room again."""
 

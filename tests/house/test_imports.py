@@ -127,7 +127,9 @@ def test_time_and_chance_come_in_by_argument() -> None:
             owner = value.id if isinstance(value, ast.Name) else ""
             advice = BANNED_CALLS.get((owner, node.func.attr))
             if advice:
-                faults.append(f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{node.func.attr}: {advice}")
+                faults.append(
+                    f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{node.func.attr}: {advice}"
+                )
     assert not faults, "\n".join(faults)
 
 
@@ -141,10 +143,10 @@ def test_every_file_says_what_it_owns() -> None:
 
 
 def test_no_dead_modules() -> None:
-    """Every module is imported by another one, or is an entry point."""
+    """Every module is imported by another one or by the tests, or is an entry point."""
     entry = {"__main__", "cli.main"}
     imported: set[str] = set()
-    for path in modules():
+    for path in [*modules(), *sorted((ROOT.parent / "tests").rglob("*.py"))]:
         for name in ours_imported(path):
             parts = name.split(".")
             imported |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}

@@ -100,7 +100,13 @@ class Fields:
 
 async def read_body(request: web.Request) -> Fields:
     """The JSON object in the body, whatever its Content-Type says (curl -d sends a form's)."""
-    raw = await request.read()
+    try:
+        raw = await request.read()
+    except (ConnectionError, web.RequestPayloadError):
+        # If the client has gone, nobody reads this; raised to aiohttp it would be logged as ours.
+        raise bad_request(
+            "body_unreadable", "the body ended early or its encoding is broken"
+        ) from None
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
     except RecursionError:

@@ -83,12 +83,6 @@ async def answer_problems(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < HTTPStatus.BAD_REQUEST:
             raise
         return problem_response(_problem_of_http(request, error))
-    except web.RequestPayloadError:
-        return problem_response(
-            bad_request("body_unreadable", "the body ended early or its encoding is broken")
-        )
-    except ConnectionError:
-        raise  # the client is gone; there is nobody to answer
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return problem_response(_unexpected())

@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from streamhouse.kafka_proto.apis import UnsupportedRequest
 from streamhouse.kafka_proto.errors import ErrorCode
@@ -67,11 +67,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # -- the transport's calls -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if not self._listener.admit(self, transport):
+        # uvloop's transports are not subclasses of asyncio's, so no isinstance here.
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._listener.admit(self, self._transport):
             self._closed = True
-            transport.abort()
+            self._transport.abort()
             return
         host, port = transport.get_extra_info("sockname")[:2]
         self._reached = BrokerAddress(host, port)

@@ -99,6 +99,22 @@ def test_a_locked_database_is_unavailable_and_then_not(tmp_path: Path) -> None:
     db.close()
 
 
+def test_a_command_holds_the_write_lock_from_its_first_look(tmp_path: Path) -> None:
+    """Goal: what a command reads before it writes cannot change in between."""
+    path = tmp_path / "meta.db"
+    db = open_database(str(path), FixedIds())
+    other = sqlite3.connect(path, isolation_level=None, timeout=0)
+
+    def work(c: sqlite3.Connection) -> None:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+
+    write(db, work)
+    other.execute("BEGIN IMMEDIATE")
+    other.close()
+    db.close()
+
+
 def test_a_damaged_database_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "meta.db"
     db = open_database(str(path), FixedIds())

@@ -18,7 +18,7 @@ from streamhouse.wal.format import (
     decode_file_header,
     encode_file_header,
 )
-from streamhouse.wal.recovery import WalOptions, file_name
+from streamhouse.wal.recovery import PIECE_BYTES, WalOptions, file_name
 from tests.sim.disk import SimDisk
 from tests.unit.wal.wal_world import (
     SMALL,
@@ -456,6 +456,21 @@ def test_a_wal_with_smaller_files_than_before_still_opens() -> None:
         await smaller.close()
         found = await replayed(file_wal(disk, TINY))
         assert found[-1] == (20, entry(19, 2000))
+
+    run(scenario())
+
+
+def test_entries_larger_than_a_read_piece_are_replayed() -> None:
+    async def scenario() -> None:
+        options = WalOptions(file_bytes=4 * PIECE_BYTES, bytes_max=8 * PIECE_BYTES)
+        disk = sim_disk()
+        wal = file_wal(disk, options)
+        heard = await started(wal)
+        entries = [entry(0, 10), entry(1, PIECE_BYTES + 1), entry(2, 2 * PIECE_BYTES), entry(3, 10)]
+        await append_each(wal, heard, entries)
+        await wal.close()
+        found = await replayed(file_wal(disk, options))
+        assert found == list(enumerate(entries, start=1))
 
     run(scenario())
 
