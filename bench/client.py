@@ -5,6 +5,7 @@ Invariant: a driver is gone before `drive` returns or raises.
 """
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+import psutil  # type: ignore[import-untyped]
 
 from bench.driver import Order
 from bench.process import BrokerProcess
@@ -32,12 +35,13 @@ class Outcome:
 
     figures: dict[str, float]
     broker_cpu_s: float = 0.0
+    others_cores: float = 0.0  # used meanwhile by processes that are no part of the measurement
     rss_samples: list[tuple[float, int]] = field(default_factory=list)  # (share done, bytes)
 
 
 def drive(order: Order, broker: BrokerProcess, on_progress: OnProgress) -> Outcome:
     """Run one order to its end. Raises OrderFailed, or BrokerFailed if the broker is gone."""
-    cpu_before_s = broker.cpu_s()
+    cpu_before_s, others = broker.cpu_s(), OtherUse()
     samples: list[tuple[float, int]] = []
 
     def on_line(done: float) -> None:
@@ -53,7 +57,33 @@ def drive(order: Order, broker: BrokerProcess, on_progress: OnProgress) -> Outco
             raise
         finally:
             _end(process)
-    return Outcome(figures, broker.cpu_s() - cpu_before_s, samples)
+    broker_cpu_s = broker.cpu_s() - cpu_before_s
+    return Outcome(figures, broker_cpu_s, others.cores(broker_cpu_s), samples)
+
+
+class OtherUse:
+    """CPU taken by everything but the broker, the client and this process, since it was made."""
+
+    def __init__(self) -> None:
+        self._before_s = self._unaccounted_s()
+        self._began_s = time.monotonic()
+
+    def cores(self, broker_cpu_s: float) -> float:
+        used_s = self._unaccounted_s() - self._before_s - broker_cpu_s
+        return max(0.0, used_s / (time.monotonic() - self._began_s))
+
+    def _unaccounted_s(self) -> float:
+        machine = psutil.cpu_times()
+        # A client is a child that has been waited for, so its time is in the children's.
+        own = (
+            resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        return float(
+            sum(machine)
+            - machine.idle
+            - getattr(machine, "iowait", 0.0)
+            - sum(each.ru_utime + each.ru_stime for each in own)
+        )
 
 
 class ArmedClient:

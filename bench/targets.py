@@ -11,6 +11,7 @@ from bench.workloads import Measure, Measures
 
 FLAT_GROWTH_MAX = 0.10  # of resident memory, from the middle of the run to its end
 CLIENT_THREAD_BUSY = 0.85  # of one core; above it the client sets the pace
+OTHERS_BUSY = 0.3  # cores; above it the figure is not worth much
 MACHINE_BUSY = 0.90  # of all cores
 
 
@@ -123,7 +124,11 @@ def _limits(kafka: Sequence[Measure], streamhouse: Sequence[Measure], cores: int
 
 def _limit_of(measure: Measure, cores: int) -> str:
     details = measure.details
-    if "broker_cores" not in details or measure.unit == "ms":
+    if "broker_cores" not in details:
+        return ""
+    if details["others_cores"] >= OTHERS_BUSY:
+        return f"other processes took {details['others_cores']:.1f} cores"
+    if measure.unit == "ms":
         return ""
     if details["client_thread_share"] >= CLIENT_THREAD_BUSY:
         return "client thread"

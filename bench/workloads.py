@@ -262,6 +262,7 @@ def _details(outcome: Outcome) -> dict[str, float]:
         "broker_cpu_ms_per_mb": outcome.broker_cpu_s * 1000 / megabytes,
         "broker_cores": outcome.broker_cpu_s / wall_s,
         "client_cores": figures["client_cpu_s"] / wall_s,
+        "others_cores": outcome.others_cores,
     }
 
 

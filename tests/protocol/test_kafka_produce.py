@@ -163,19 +163,36 @@ def swallow(raw: bytes | bytearray, version: int) -> None:
         return
 
 
-def test_records_are_a_writable_slice_of_the_frame() -> None:
-    """Goal: the leader numbers a batch in the receive buffer, without a copy."""
-    schema = load_request_schema(0, 9)
+def one_partition(version: int, records: bytes) -> bytes:
+    schema: Any = load_request_schema(0, version)
     topic_schema = schema.__dataclass_fields__["topic_data"].type.__args__[0]
     partition_schema = topic_schema.__dataclass_fields__["partition_data"].type.__args__[0]
-    request = schema(
-        acks=-1,
-        timeout=timedelta(seconds=30),
-        topic_data=(
-            topic_schema(name="t", partition_data=(partition_schema(index=0, records=b"x" * 200),)),
-        ),
+    partition = partition_schema(index=3, records=records)
+    return oracle.encode(
+        schema(
+            acks=-1,
+            timeout=timedelta(seconds=30),
+            topic_data=(topic_schema(name="t", partition_data=(partition,)),),
+        )
     )
-    frame = bytearray(oracle.encode(request))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize(
+    "size", [0, 126, 127, 128, 16_382, 16_383, 16_384, 2_097_150, 2_097_151, 2_097_152]
+)
+def test_records_of_every_length_of_length_are_cut_out_whole(version: int, size: int) -> None:
+    """Goal: the short cuts for lengths of two and three bytes agree with the long way."""
+    records = bytes(size - 1) + b"z" if size else b""
+    raw = one_partition(version, records)
+    ((partition, found),) = produce.decode_request(memoryview(raw), 0, version).topics[0].partitions
+    assert partition == 3
+    assert found == records
+
+
+def test_records_are_a_writable_slice_of_the_frame() -> None:
+    """Goal: the leader numbers a batch in the receive buffer, without a copy."""
+    frame = bytearray(one_partition(9, b"x" * 200))
     ((_, records),) = produce.decode_request(memoryview(frame), 0, 9).topics[0].partitions
     assert records is not None
     records[:3] = b"abc"

@@ -66,7 +66,8 @@ class Rest:
 async def rest_door() -> AsyncIterator[Rest]:
     clock, ids, workers = SystemClock(), SystemIds(), ThreadWorkers()
     metadata = await SqliteMetadata.open(":memory:", ids=ids)
-    wal, fatal = MemoryWal(), []
+    wal = MemoryWal()
+    fatal: list[BaseException] = []
     ports = AgentPorts(metadata, MemoryObjects(), wal, workers, clock, ids)
     agent = AgentService(ports, AgentOptions("agent-1", "run-1"), on_fatal=fatal.append)
     await agent.start()

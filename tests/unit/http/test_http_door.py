@@ -223,6 +223,7 @@ def test_bytes_that_are_not_http_leave_no_error_in_the_log(
     async def scenario(rest: Rest) -> None:
         runner = http_runner(rest.client.server.app)
         await runner.setup()
+        assert runner.server is not None
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         for garbage in (

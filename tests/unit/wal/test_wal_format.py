@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from streamhouse.ports.wal import WalEntry
 from streamhouse.wal.format import (
     COALESCE_BYTES_MAX,
+    GROUP_HEADER_BYTES,
     HEADER_BLOCK_BYTES,
     FileHeader,
     Found,
@@ -84,6 +85,25 @@ def test_records_of_another_generation_or_wal_are_not_found() -> None:
     assert _scan(data, 4096, generation=6) == []
     assert [group.first_sequence for group in find_groups(WAL_ID, data, 0, 0)] == [1, 2]
     assert list(find_groups("f" * 32, data, 0, 0)) == []
+
+
+def _group_of_6_with_records(*, seed_generation: int, field_generation: int) -> bytes:
+    """An intact group header of generation 6 over a record that may come from elsewhere."""
+    one = entry(0)
+    head = b"".join(encode_group(GroupStamp(checksum_seed(WAL_ID, 6), 6, 1, 0, 2), [one], 100)[0])
+    seed = checksum_seed(WAL_ID, seed_generation)
+    rest = b"".join(encode_group(GroupStamp(seed, field_generation, 1, 0, 2), [one], 100)[0])
+    return head[:GROUP_HEADER_BYTES] + rest[GROUP_HEADER_BYTES:]
+
+
+def test_a_stale_record_under_a_new_group_header_is_rejected_twice_over() -> None:
+    """Its checksum has another seed, and its generation differs: each alone is enough."""
+    good = _group_of_6_with_records(seed_generation=6, field_generation=6)
+    assert len(_scan(good, 4096, generation=6)) == 1
+    wrong_seed = _group_of_6_with_records(seed_generation=5, field_generation=6)
+    assert _scan(wrong_seed, 4096, generation=6) == []
+    wrong_field = _group_of_6_with_records(seed_generation=6, field_generation=5)
+    assert _scan(wrong_field, 4096, generation=6) == []
 
 
 @given(st.tuples(U64, U64, U64, U64, U64, U64, U64))
