@@ -86,7 +86,7 @@ def main(
         console.print(f"the run was given up: {failed}", style="red", markup=False)
         sys.exit(1)
     rows = judge(rounds, conditions.cores)
-    report.show(console, rows, conditions)
+    report.show(console, rounds, rows, conditions)
     complete = not quick and not only and len(brokers) == 2
     target = json_path or RESULTS / ("latest.json" if complete else "partial.json")
     report.write_json(target, rounds, rows, conditions)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.conditions import Conditions
-from bench.targets import TARGETS, Round, Row
+from bench.targets import TARGETS, Round, Row, warning
 from bench.workloads import Measure
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -28,13 +28,17 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
 
 
-def show(console: Console, rows: Sequence[Row], conditions: Conditions) -> None:
+def show(
+    console: Console, rounds: Sequence[Round], rows: Sequence[Row], conditions: Conditions
+) -> None:
     table = Table(*COLUMNS, title="StreamHouse beside Apache Kafka")
     for row in rows:
         colour = "green" if row.verdict == "PASS" else "yellow"
         *cells, verdict, limit = _cells(row)
         table.add_row(*cells, f"[{colour}]{verdict}[/]", limit)
     console.print(table)
+    if said := warning(rounds):
+        console.print(said, style="bold red", highlight=False)
     for line in conditions.lines():
         console.print(f"  {line}", style="dim", highlight=False)
 
@@ -43,6 +47,7 @@ def write_json(path: Path, rounds: Sequence[Round], rows: Sequence[Row], at: Con
     path.parent.mkdir(parents=True, exist_ok=True)
     text = {
         "conditions": at.as_dict(),
+        "warning": warning(rounds),
         "rows": [
             {
                 "work": row.target.key,
@@ -134,7 +139,9 @@ def replace_between(path: Path, begin: str, end: str, body: str) -> None:
 
 
 def markdown(rounds: Sequence[Round], rows: Sequence[Row], conditions: Conditions) -> str:
+    said = warning(rounds)
     parts = [
+        *([f"**{said}**"] if said else []),
         markdown_table(COLUMNS, [_cells(row) for row in rows]),
         "![ratios](../bench/results/latest.png)",
         "\n".join(f"- {line}" for line in conditions.lines()),

@@ -74,6 +74,24 @@ def judge(rounds: Sequence[Round], cores: int) -> list[Row]:
     return [row for row in rows if row.kafka is not None or row.streamhouse is not None]
 
 
+def warning(rounds: Sequence[Round]) -> str:
+    """What a reader must know before believing the verdicts; empty when there is nothing."""
+    shares = [
+        measure.details["others_cores"]
+        for each in rounds
+        for measures in each.measures.values()
+        for measure in measures.values()
+        if "others_cores" in measure.details
+    ]
+    disturbed = [share for share in shares if share >= OTHERS_BUSY]
+    if not disturbed:
+        return ""
+    return (
+        f"Not reliable: in {len(disturbed)} of {len(shares)} measurements other processes used "
+        f"{min(disturbed):.1f} to {max(disturbed):.1f} cores. Repeat on a quiet machine."
+    )
+
+
 def _judge_one(target: Target, rounds: Sequence[Round], cores: int) -> Row:
     kafka = _of(rounds, "kafka", target.key)
     streamhouse = _of(rounds, "streamhouse", target.key)

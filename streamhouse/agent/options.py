@@ -12,6 +12,7 @@ class AgentOptions:
     segment_max_size: int = 1_048_576
     segment_max_age_ms: int = 60_000
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    roll_bytes_max: int = limits.ROLL_BYTES_MAX
     tail_bytes_max: int = limits.TAIL_BYTES_MAX
     block_cache_bytes_max: int = limits.BLOCK_CACHE_BYTES_MAX
     maintenance_interval_ms: int = 1_000

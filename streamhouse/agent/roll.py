@@ -102,7 +102,7 @@ class Roller:
             total += chunk.size
             if not chunk.sealed or chunk.end > partition.machine.high_watermark:
                 break
-            if taken and total > self._options.segment_bytes_max:
+            if taken and total > self._options.roll_bytes_max:
                 break
             taken.append(chunk)
         return taken

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from streamhouse.agent.appends import Appended, Appender
 from streamhouse.agent.catalog import Catalog
-from streamhouse.agent.durability import Durability
+from streamhouse.agent.durability import Durability, Released
 from streamhouse.agent.janitor import Janitor
 from streamhouse.agent.lookup import FoundOffset, TimestampLookup
 from streamhouse.agent.manifests import ManifestWriter
@@ -177,9 +177,7 @@ class AgentService:
         await self._ports.wal.close()
 
     async def _flush(self) -> None:
-        future = self._durability.when(self.appender.sequence_last)
-        if future is not None:
-            await future
+        await self._durability.wait(self.appender.sequence_last)
         for partition in list(self.appender.dirty):
             while not partition.closed and await self.roller.roll(partition):
                 pass
@@ -232,8 +230,12 @@ class AgentService:
         """See Appender.append; then wait for `when_durable(appended.sequence)`."""
         return self.appender.append(partition, body, acks)
 
-    def when_durable(self, sequence: int) -> "asyncio.Future[None] | None":
-        return self._durability.when(sequence)
+    def call_when_durable(self, sequence: int, released: Released) -> bool:
+        """Call `released` when the WAL has `sequence`; False if it has, and no call follows."""
+        return self._durability.call_when(sequence, released)
+
+    async def when_durable(self, sequence: int) -> None:
+        await self._durability.wait(sequence)
 
     def must_slow_down(self) -> bool:
         """Producers should not be read from while this holds."""
@@ -297,9 +299,8 @@ class AgentService:
         """
         topic = self.catalog.topic(topic_name)
         produced, sequence = self._records.produce(topic, records, acks)
-        durable = self.when_durable(sequence) if acks != 0 else None
-        if durable is not None:
-            await durable
+        if acks != 0:
+            await self.when_durable(sequence)
         return produced
 
     async def consume_records(

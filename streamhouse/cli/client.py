@@ -37,9 +37,9 @@ class Api:
         try:
             port = parts.port
         except ValueError:
-            port = None
+            raise _not_an_address(url) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CommandFailed(f"{url!r} is not a server's address; write {DEFAULT_SERVER}")
+            raise _not_an_address(url)
         self.url = f"{parts.scheme}://{parts.netloc}"
         secure = parts.scheme == "https"
         make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -107,6 +107,10 @@ class Api:
             response = connection.getresponse()
         self._used = True
         return response.status, response.read()
+
+
+def _not_an_address(url: str) -> CommandFailed:
+    return CommandFailed(f"{url!r} is not a server's address; write one such as {DEFAULT_SERVER}")
 
 
 def segment_of_path(name: str) -> str:

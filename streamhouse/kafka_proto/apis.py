@@ -43,6 +43,7 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -60,6 +61,8 @@ APIS: Final[Mapping[int, Api]] = {
         Api(FETCH, "Fetch", 4, 18, 4),
         Api(LIST_OFFSETS, "ListOffsets", 1, 11, 1),
         Api(METADATA, "Metadata", 0, 13, 0),
+        # librdkafka compresses with lz4 only if version 0 is offered.
+        Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 0),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 0),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 2),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 1),

@@ -29,8 +29,8 @@ WAL_QUEUE_BYTES_MAX = 64 * MIB  # waiting to be written; then sockets are not re
 # Partition tail and reads
 CHUNK_BYTES_TARGET = 256 * KIB  # batches of one partition kept together; becomes a STRM block
 CHUNK_BATCHES_MAX = 4_096
-TAIL_BYTES_MAX = 96 * MIB  # hot tail in memory, all partitions; older chunks are read from the WAL
-BLOCK_CACHE_BYTES_MAX = 64 * MIB  # decoded blocks of cold reads
+TAIL_BYTES_MAX = 48 * MIB  # hot tail in memory, all partitions; older chunks are read from the WAL
+BLOCK_CACHE_BYTES_MAX = 32 * MIB  # decoded blocks of cold reads
 COLD_READS_MAX = 4  # object reads under way at once
 
 # Producers
@@ -39,7 +39,8 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 PRODUCER_IDLE_MS_MAX = 86_400_000  # producer.id.expiration.ms
 
 # Segments
-SEGMENT_BYTES_MAX = 100_000_000  # a roll or merge takes no more raw bytes than this
+SEGMENT_BYTES_MAX = 100_000_000  # no segment holds more raw bytes than this
+ROLL_BYTES_MAX = 32 * MIB  # one roll takes no more, because it is held in memory until it is stored
 MERGE_BYTES_SMALL = 8 * MIB  # a segment below this is worth merging
 MERGE_SEGMENTS_MIN = 8
 DELETE_GRACE_MS = 3_600_000

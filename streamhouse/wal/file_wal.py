@@ -39,6 +39,7 @@ from streamhouse.wal.format import (
 from streamhouse.wal.live_file import LiveFile
 from streamhouse.wal.recovery import Recovered, Recovery, WalLoss, WalOptions, file_name
 
+GATHER_TURNS_MAX = 10
 LOW_PART = 4  # low once less than a quarter is free
 READ_GAP_BYTES = 64 * 1024  # entries closer than this are read together
 READ_BYTES_MAX = 2 * 1024 * 1024
@@ -86,6 +87,7 @@ class FileWal:
         self._waiting = 0  # queued entries somebody waits for
         self._linger: asyncio.TimerHandle | None = None
         self._overdue = False
+        self._group_last = 0  # entries of the last group
         self._plan: deque[_Slot] = deque()
 
         self._files: list[LiveFile] = []  # oldest first; the last is being written
@@ -358,6 +360,7 @@ class FileWal:
             self._work.clear()
             if self._plan[0].count:
                 if self._is_due():
+                    await self._gather()
                     await self._write_queued()
                     continue
             elif self._ready and (len(self._plan) > 1 or self._must_rotate_to_tell()):
@@ -369,6 +372,18 @@ class FileWal:
             if self._stopped and (not self._queue or self._supply_ended):
                 return
             await self._work.wait()
+
+    async def _gather(self) -> None:
+        """Give requests that are on their way a few turns of the loop to join the group.
+
+        Clients with several requests in flight send the next ones when answers arrive, so a group
+        that starts with the first of them leaves the rest to wait for a whole sync. The size of the
+        last group says whether more can be expected; a lone writer never waits.
+        """
+        for _ in range(GATHER_TURNS_MAX):
+            if self._waiting >= self._group_last:
+                return
+            await asyncio.sleep(0)
 
     def _is_due(self) -> bool:
         return bool(
@@ -403,6 +418,7 @@ class FileWal:
             entries, bodies_bytes, first=self._durable + 1, durable=self._durable
         )
         self._durable = last
+        self._group_last = len(entries)
         self._queued_bytes -= bodies_bytes
         assert self._events is not None
         self._events.on_durable(last)

@@ -2,16 +2,18 @@
 
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
 import grpc
 import pytest
+from confluent_kafka import Message, Producer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.integration.server_process import ServerProcess, running_server
+from tests.integration.server_process import ServerFailed, ServerProcess, running_server
 
 pytestmark = pytest.mark.integration
 
@@ -95,6 +97,61 @@ def test_sh_06_sh_74_everything_is_there_after_a_restart(tmp_path: Path) -> None
         server.kill9()
         server.start()
         _check_kept(server, topic["topic_id"], count=11)
+
+
+def test_sh_112_rest_and_kafka_clients_agree_on_the_partition_of_a_key(
+    server: ServerProcess,
+) -> None:
+    """Goal: librdkafka with Java's partitioner and REST put each key in the same partition."""
+    server.call("POST", f"{API}/topics", {"name": "agreed", "partition_count": 7})
+    producer = Producer({"bootstrap.servers": server.kafka, "partitioner": "murmur2_random"})
+    placed: dict[str, int] = {}
+
+    def note(error: object, message: Message) -> None:
+        assert error is None, error
+        key, partition = message.key(), message.partition()
+        assert isinstance(key, bytes)
+        assert partition is not None
+        placed[key.decode()] = partition
+
+    keys = [f"key-{number}" for number in range(40)] + ["", "é", "a" * 300]
+    for key in keys:
+        producer.produce("agreed", key=key.encode(), value=b"v", on_delivery=note)
+    assert producer.flush(30) == 0
+    for key in keys:
+        body = {"topic": "agreed", "key": key, "value": "v"}
+        assert server.call("POST", f"{API}/produce", body)[1]["partition"] == placed[key], key
+    assert len(set(placed.values())) == 7
+
+
+def test_a_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
+    """Goal: SIGTERM with a long poll and an event stream open ends soon, with a clean log."""
+    with running_server(tmp_path) as server:
+        server.call("POST", f"{API}/topics", {"name": "quiet", "partition_count": 1})
+        host, _, port = server.endpoints["http"].rpartition(":")
+        poll = "/consume?topic=quiet&offset=latest&max_wait_ms=30000"
+        with (
+            socket.create_connection((host, int(port)), timeout=20) as polling,
+            socket.create_connection((host, int(port)), timeout=20) as streaming,
+        ):
+            polling.sendall(f"GET {API}{poll} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            accept = "Accept: text/event-stream"
+            streaming.sendall(f"GET {API}/events HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n".encode())
+            assert b"200 OK" in streaming.recv(4096)
+            started = time.monotonic()
+            assert server.terminate() == 0
+            assert time.monotonic() - started < 10
+        assert "stopped" in server.log_text()
+
+
+def test_the_harness_notices_what_a_server_must_not_write(tmp_path: Path) -> None:
+    """Goal: an ERROR line fails a test unless the test said that it will come."""
+    server = ServerProcess(tmp_path)
+    (tmp_path / "server.log").write_text("2026-01-01 ERROR streamhouse: broken\n", encoding="utf-8")
+    with pytest.raises(ServerFailed, match="broken"):
+        server.check_log()
+    server.expect_in_log("streamhouse: broken")
+    server.check_log()
 
 
 def _check_kept(server: ServerProcess, topic_id: str, count: int) -> None:

@@ -46,14 +46,16 @@ def entities(entity: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def _field(field: Any) -> st.SearchStrategy[Any]:
-    kind, nullable = field.type, False
+    kind: Any = field.type
+    nullable = False
     if get_origin(kind) in (UnionType, Union):
         (kind,) = (k for k in get_args(kind) if k is not NoneType)
         nullable = True
     is_array = get_origin(kind) is tuple
     if is_array:
         kind = get_args(kind)[0]
-    one = entities(kind) if is_dataclass(kind) else PRIMITIVES[field.metadata["kafka_type"]]
+    name = field.metadata.get("kafka_type")  # only nested entities have none
+    one = entities(kind) if name is None else PRIMITIVES[name]
     if is_array:
         one = st.lists(one, max_size=3).map(tuple)
     return st.one_of(st.none(), one) if nullable else one

@@ -18,6 +18,7 @@ from streamhouse.kafka_proto.errors import ErrorCode
 from streamhouse.kafka_proto.framing import parse_request_header
 from streamhouse.model.errors import DecodeError
 from streamhouse.model.limits import REQUESTS_IN_FLIGHT_MAX
+from streamhouse.ports.disk import Buffer
 from streamhouse.server.kafka.door import (
     BrokerAddress,
     Caller,
@@ -58,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._paused = False
         self._write_paused = False
+        self._flush_planned = False
         self._closed = False
         self._reached = BrokerAddress("127.0.0.1", 0)
         self._transport: asyncio.Transport | None = None
@@ -176,18 +178,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _defer(self, answer: Deferred) -> None:
         slot = _Slot()
         slot.deferred = answer
-        slot.deadline = self._listener.now() + answer.deadline_ms / 1000
+        slot.deadline = self.active_at + answer.deadline_ms / 1000
         self._slots.append(slot)
-        assert isinstance(answer.ready, asyncio.Future)
-        answer.ready.add_done_callback(lambda ready: self._on_ready(slot, ready))
+        agent = self._door.agent
+        if not agent.call_when_durable(answer.sequence, lambda error: self._release(slot, error)):
+            self._release(slot, None)
 
-    def _on_ready(self, slot: _Slot, ready: "asyncio.Future[None]") -> None:
-        if self._closed or slot.deferred is None or ready.cancelled():
+    def _release(self, slot: _Slot, error: BaseException | None) -> None:
+        """The slot's records are durable. Answers released together are sent together."""
+        if self._closed or slot.deferred is None:
             return
-        if ready.exception() is not None:  # the WAL failed: no success may be told
+        if error is not None:  # the WAL failed: no success may be told
             self._abort()
             return
-        self._finish(slot, slot.deferred.encode())
+        slot.frame, slot.deferred = slot.deferred.encode(), None
+        if not self._flush_planned:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     async def _complete(self, slot: _Slot, answer: "Awaitable[Frame]") -> None:
         try:
@@ -206,27 +213,30 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Answer produce requests whose time is up; called by the listener now and then."""
         for slot in list(self._slots):
             if slot.deferred is not None and slot.frame is None and now >= slot.deadline:
-                late, slot.deferred = slot.deferred.encode_late(), None
-                self._finish(slot, late)
+                self._finish(slot, slot.deferred.encode_late())
 
     # -- answers ---------------------------------------------------------------------------------
 
     def _finish(self, slot: _Slot, frame: Frame, *, new: bool = False) -> None:
-        if self._closed or self._transport is None:
-            return
         slot.frame, slot.deferred = frame, None
         if new:
             self._slots.append(slot)
-        was_full = len(self._slots) >= REQUESTS_IN_FLIGHT_MAX
-        ready: list[Frame] = []
+        self._send_ready()
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        self._send_ready()
+        if self._waiting or self._paused:
+            self._pump()
+
+    def _send_ready(self) -> None:
+        if self._closed or self._transport is None:
+            return
+        ready: list[Buffer] = []
         while self._slots and self._slots[0].frame is not None:
-            done = self._slots.popleft().frame
-            assert done is not None
-            ready.append(done)
+            ready += self._slots.popleft().frame or ()
         if ready:
-            self._transport.writelines([part for one in ready for part in one])
-            if (was_full or self._waiting) and not new:
-                self._pump()
+            self._transport.writelines(ready)
 
     def _refuse(self, why: str) -> None:
         log.debug("closing a Kafka connection: %s", why)

@@ -20,9 +20,9 @@ NODE_ID = 0  # one node serves everything; a cluster numbers its agents
 
 
 class Deferred(NamedTuple):
-    """An answer that is encoded once `ready` is done; requests behind it are dispatched already."""
+    """An answer for when the WAL has `sequence`; requests behind it are dispatched already."""
 
-    ready: "Awaitable[None]"
+    sequence: int
     encode: Callable[[], Frame]
     deadline_ms: int  # from now; then `encode_late` is sent instead
     encode_late: Callable[[], Frame]

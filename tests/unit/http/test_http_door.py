@@ -206,6 +206,17 @@ def test_a_stream_of_events_starts_where_the_reader_left_and_goes_on() -> None:
     with_rest(scenario)
 
 
+def test_a_stream_ends_when_the_server_stops() -> None:
+    async def scenario(rest: Rest) -> None:
+        headers = {"Accept": "text/event-stream"}
+        async with rest.client.get(f"{API}/events", headers=headers) as response:
+            assert await response.content.readline() == b"retry: 2000\n"
+            await rest.client.app.shutdown()
+            assert await asyncio.wait_for(response.content.read(), 2) == b"\n"
+
+    with_rest(scenario)
+
+
 async def _next_event(stream: asyncio.StreamReader) -> dict[str, int | str]:
     while True:
         line = await asyncio.wait_for(stream.readline(), 5)

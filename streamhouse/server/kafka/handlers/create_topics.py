@@ -25,6 +25,7 @@ from streamhouse.server.kafka.door import NODE_ID, Caller, Door, Frame
 from streamhouse.server.kafka.handlers.describe_configs import topic_config_rows
 
 REPLICATION_FACTORS = (-1, 1)
+CONFIG_FIELDS = ("name", "value", "read_only", "config_source", "is_sensitive")
 CODES: dict[type[StreamhouseError], ErrorCode] = {
     InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     InvalidPartitionCount: ErrorCode.INVALID_PARTITIONS,
@@ -109,8 +110,14 @@ def _created(spec: TopicSpec, topic: Topic | None) -> dict[str, Any]:
         "error_message": None,
         "num_partitions": spec.partition_count,
         "replication_factor": 1,
-        "configs": topic_config_rows(spec.config, None),
+        "configs": _config_rows(spec),
     }
+
+
+def _config_rows(spec: TopicSpec) -> list[dict[str, Any]]:
+    """What DescribeConfigs says of the topic, as far as this message has fields for it."""
+    rows = topic_config_rows(spec.config, None)
+    return [{name: row[name] for name in CONFIG_FIELDS} for row in rows]
 
 
 def _failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:

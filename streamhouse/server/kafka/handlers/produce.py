@@ -53,10 +53,9 @@ def handle(door: Door, caller: Caller, frame: memoryview) -> Answer:
     def encode_late() -> Frame:
         return (encode_response(version, correlation_id, _timed_out(answers)),)
 
-    durable = door.agent.when_durable(sequence)
-    if durable is None:
+    if not sequence:  # nothing was appended
         return encode()
-    return Deferred(durable, encode, max(request.timeout_ms, 0), encode_late)
+    return Deferred(sequence, encode, max(request.timeout_ms, 0), encode_late)
 
 
 def _append(
