@@ -145,7 +145,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         settings=settings,
         identity=AgentIdentity(options.agent_id, __version__, clock.now_ms(), settings.agent_zone),
         clock=clock,
-        health=lambda: Health(live=True, ready=bool(endpoints)),
+        health=lambda: Health(ready=bool(endpoints), problems=tuple(agent.problems())),
         render_metrics=lambda: render(sources),
         endpoints=lambda: endpoints,
         counters=counters,
@@ -157,6 +157,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         "kafka": await _start_kafka(listener, settings.kafka_addr, stack),
     }
     endpoints.update(bound)
+    stack.callback(endpoints.clear)  # not ready any more from the first step of stopping
     data.write_endpoints(bound)
     log.info("ready: %s", ", ".join(f"{door} on {where}" for door, where in bound.items()))
     return RunningServer(agent, bound)

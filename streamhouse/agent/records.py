@@ -14,6 +14,7 @@ from streamhouse.agent.catalog import Catalog
 from streamhouse.agent.partition import Partition
 from streamhouse.agent.tail import Buffer
 from streamhouse.kafka_proto.record_batch import decode_records, encode_batch, read_header
+from streamhouse.model.errors import OutcomeUnknown, Unavailable
 from streamhouse.model.murmur2 import partition_for_key
 from streamhouse.model.records import Consumed, NewRecord, Produced, Record
 from streamhouse.model.topic import Topic
@@ -38,7 +39,8 @@ class RecordAccess:
     ) -> tuple[list[Produced], int]:
         """Append the records, one batch per partition; return places and the WAL sequence to await.
 
-        All partitions are checked before anything is written.
+        All partitions are checked before anything is written. Raises Unavailable if nothing was,
+        OutcomeUnknown if room ran out between two partitions.
         """
         now_ms = self._clock.now_ms()
         groups: dict[int, list[int]] = {}
@@ -52,7 +54,12 @@ class RecordAccess:
         produced: list[Produced | None] = [None] * len(records)
         sequence = 0
         for number, indexes, view in batches:
-            appended = self._append(self._catalog.partition(topic.name, number), view, acks)
+            try:
+                appended = self._append(self._catalog.partition(topic.name, number), view, acks)
+            except Unavailable as error:
+                if not sequence:
+                    raise
+                raise OutcomeUnknown(f"some of the records were written: {error}") from error
             sequence = max(sequence, appended.sequence)
             for delta, index in enumerate(indexes):
                 stamp = records[index][1].timestamp_ms

@@ -66,6 +66,7 @@ ORPHAN_SWEEP_SECONDS = 900.0
 STOP_SECONDS_MAX = 30.0
 SETTLE_TRIES_MAX = 5
 CONSUME_BYTES_PER_READ = 1_048_576
+CONSUME_BYTES_MAX = 16 * CONSUME_BYTES_PER_READ  # of batches, for one answer
 
 T = TypeVar("T")
 
@@ -192,6 +193,13 @@ class AgentService:
         if not task.cancelled() and task.exception() is not None:
             self._on_fatal(task.exception() or RuntimeError(task.get_name()))
 
+    def problems(self) -> list[str]:
+        """What a person should know about, one sentence each; empty when all is well."""
+        found = [f"{job} fails: {why}" for job, why in self._complaints.items()]
+        if self._ports.wal.is_low:
+            found.append("the write-ahead log is nearly full; segments are not stored fast enough")
+        return found
+
     # -- topics ----------------------------------------------------------------------------------
 
     async def create_topic(self, spec: TopicSpec) -> Topic:
@@ -311,12 +319,13 @@ class AgentService:
         partition.check_range(offset)
         await wait_for_records(partition, offset, wait_ms)
         found: list[Record] = []
-        next_offset = offset
-        while len(found) < records_max and not partition.closed:
+        next_offset, left = offset, CONSUME_BYTES_MAX
+        while len(found) < records_max and left > 0 and not partition.closed:
             stop_offset = partition.stop_offset(committed_only=True)
             buffers = await self.read(partition, next_offset, bytes_max=CONSUME_BYTES_PER_READ)
             if not buffers:
                 break
+            left -= sum(map(len, buffers))
             room = records_max - len(found)
             part, next_offset = records_from(buffers, next_offset, stop_offset, room)
             found += part

@@ -74,7 +74,7 @@ class SegmentCommit:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReplacement:
-    """Put `new` (possibly nothing) in place of the live segments `old`; fails if one is not live."""
+    """Put `new` (or nothing) in place of the live segments `old`; fails if one is not live."""
 
     fence: Fence
     old: tuple[ObjectKey, ...]

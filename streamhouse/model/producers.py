@@ -16,7 +16,7 @@ class BatchStamp:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshot:
-    """A producer on one partition: its epoch and its newest batches, oldest first (at most five)."""
+    """A producer on one partition: its epoch and its newest batches, at most five, oldest first."""
 
     producer_id: int
     producer_epoch: int

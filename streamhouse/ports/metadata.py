@@ -81,7 +81,7 @@ class TopicCatalog(Protocol):
         """Replace the topic's settings; `now_ms` dates the event. Raises NotFound, Invalid."""
 
     async def delete_topic(self, topic_id: TopicId, now_ms: int) -> None:
-        """Raise the epochs, then forget topic, partitions and committed offsets; retire its objects.
+        """Raise the epochs, then forget topic, partitions and offsets; retire its objects.
 
         Raises NotFound.
         """

@@ -87,7 +87,7 @@ class FileWal:
         self._waiting = 0  # queued entries somebody waits for
         self._linger: asyncio.TimerHandle | None = None
         self._overdue = False
-        self._group_last = 0  # entries of the last group
+        self._group_last = 0  # entries of the last group that somebody waited for
         self._plan: deque[_Slot] = deque()
 
         self._files: list[LiveFile] = []  # oldest first; the last is being written
@@ -380,9 +380,9 @@ class FileWal:
         that starts with the first of them leaves the rest to wait for a whole sync. The size of the
         last group says whether more can be expected; a lone writer never waits.
         """
-        for _ in range(GATHER_TURNS_MAX):
-            if self._waiting >= self._group_last:
-                return
+        turns = GATHER_TURNS_MAX if self._waiting else 0
+        while turns and self._waiting < self._group_last:
+            turns -= 1
             await asyncio.sleep(0)
 
     def _is_due(self) -> bool:
@@ -412,13 +412,15 @@ class FileWal:
         await self._open(next_generation, self._durable + 1, self._options.file_bytes)
 
     async def _write_queued(self) -> None:
+        waiting = self._waiting
         entries, bodies_bytes = self._take()
+        waiting -= self._waiting
         last = self._durable + len(entries)
         await self._write_group(
             entries, bodies_bytes, first=self._durable + 1, durable=self._durable
         )
         self._durable = last
-        self._group_last = len(entries)
+        self._group_last = waiting
         self._queued_bytes -= bodies_bytes
         assert self._events is not None
         self._events.on_durable(last)

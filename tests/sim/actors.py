@@ -33,6 +33,7 @@ from tests.sim.world import World
 IN_FLIGHT_MAX = 5
 ANSWER_LOST_RATE = 0.02
 SEQUENCE_MODULUS = 2**31
+CODECS = (Compression.NONE, Compression.NONE, Compression.LZ4, Compression.ZSTD)
 NOT_NOW = (Disconnected, Unavailable, OutcomeUnknown, NotFound, Fenced)
 
 

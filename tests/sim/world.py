@@ -133,10 +133,10 @@ class World:
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, AssertionError) or "never retrieved" not in context["message"]:
-            if self.violation is None:
-                said = f"{context['message']}: {error!r}"
-                self.on_violation(Violation("unhandled error", said))
+        ours = isinstance(error, AssertionError) or "never retrieved" not in context["message"]
+        if ours and self.violation is None:
+            said = f"{context['message']}: {error!r}"
+            self.on_violation(Violation("unhandled error", said))
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ from streamhouse.agent.producers import SEQUENCE_MODULUS, ProducerTable, Refusal
 from streamhouse.model.producers import BatchStamp
 
 
-def accept(table: ProducerTable, first: int, offset: int, *, epoch: int = 0, count: int = 1) -> None:
+def accept(
+    table: ProducerTable, first: int, offset: int, *, epoch: int = 0, count: int = 1
+) -> None:
     last = (first + count - 1) % SEQUENCE_MODULUS
     assert table.check(1, epoch, first, last) is None
     table.apply(1, epoch, BatchStamp(first, last, offset, offset + count - 1, 99), 5)

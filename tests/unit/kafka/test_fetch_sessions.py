@@ -1,15 +1,17 @@
 """Fetch sessions (KIP-227)."""
 
+from collections.abc import Sequence
+
 from streamhouse.kafka_proto.errors import ErrorCode
 from streamhouse.kafka_proto.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from streamhouse.server.kafka.fetch_sessions import FetchScope, FetchSessions, rotate
 
 
 def request(
-    session_id: int, epoch: int, numbers: list[int] = [], forgotten: list[int] = []  # noqa: B006
+    session_id: int, epoch: int, numbers: Sequence[int] = (), forgotten: Sequence[int] = ()
 ) -> FetchRequest:
     partitions = [FetchPartition(number, -1, 0, -1, -1, 100) for number in numbers]
-    gone = [ForgottenTopic("t", None, forgotten)] if forgotten else []
+    gone = [ForgottenTopic("t", None, list(forgotten))] if forgotten else []
     named = [FetchTopic("t", None, partitions)] if partitions else []
     return FetchRequest(-1, 0, 1, 1000, 0, session_id, epoch, named, gone, "")
 
