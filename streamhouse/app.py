@@ -232,8 +232,9 @@ async def _bound(door: str, address: str, start: Callable[[], Awaitable[T]]) -> 
     try:
         return await start()
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
         raise StartRefused(
-            f"cannot listen for {door} on {address}: {error.strerror or error}. "
+            f"cannot listen for {door} on {address}: {why}. "
             f"Stop what listens there, or choose another address"
         ) from error
 
