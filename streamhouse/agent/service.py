@@ -236,10 +236,36 @@ class AgentService:
         except OutcomeUnknown:
             with suppress(NotFound):  # then the first try went through
                 await metadata.delete_topic(topic_id, now_ms)
+        self._forget(topic_id)
+
+    def _forget(self, topic_id: TopicId) -> None:
+        if self.catalog.find_id(topic_id) is None:
+            return  # another request deleted it meanwhile
         for partition in self.catalog.remove(topic_id):
             self.appender.dirty.pop(partition, None)
             partition.close()
         self._trim_due = True
+
+    async def reconcile_catalog(self) -> bool:
+        """Make the catalog what the store says, after an answer of the store may have been lost."""
+        if not self._catalog_doubtful:
+            return False
+        self._catalog_doubtful = False
+        led = self.catalog.topics()  # before the store is asked: later ones are not in its answer
+        try:
+            stored = {topic.topic_id: topic for topic in await self._ports.metadata.list_topics()}
+            for topic in led:
+                if topic.topic_id not in stored:
+                    self._forget(topic.topic_id)
+            for topic in stored.values():
+                if self.catalog.find_id(topic.topic_id) is None:
+                    partitions = await self.recovery.take_topic(topic)
+                    if self.catalog.find(topic.name) is None:
+                        self.catalog.add(topic, partitions)
+        except StreamhouseError:
+            self._catalog_doubtful = True
+            raise
+        return True
 
     async def set_topic_config(self, topic: Topic, config: Mapping[str, str]) -> Topic:
         metadata = self._ports.metadata
