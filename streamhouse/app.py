@@ -35,7 +35,7 @@ from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
-from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, tune_process
+from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, settle_heap, tune_process
 from streamhouse.wal.file_wal import FileWal
 from streamhouse.wal.os_disk import OsDisk
 from streamhouse.wal.recovery import WalOptions
@@ -156,6 +156,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         "grpc": await _start_grpc(settings.grpc_addr, stack),
         "kafka": await _start_kafka(listener, settings.kafka_addr, stack),
     }
+    settle_heap()
     endpoints.update(bound)
     stack.callback(endpoints.clear)  # not ready any more from the first step of stopping
     data.write_endpoints(bound)

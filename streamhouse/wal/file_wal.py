@@ -493,7 +493,10 @@ class FileWal:
         for file in free:
             fit = file.file_bytes == self._options.file_bytes
             (self._ready.append if fit else self._doomed.append)(file.name)
-        while len(self._ready) > self._options.spare_files_max:
+        # One spare is always kept: telling the disk what was freed may take a new file.
+        used = len(self._files) + len(self._retired)
+        spares_max = min(self._options.spare_files_max, max(1, self._options.files_max - used))
+        while len(self._ready) > spares_max:
             self._doomed.append(self._ready.pop())
         self._note_crowd()
         self._work.set()

@@ -114,7 +114,11 @@ async def send(world: World, process: Process, batch: SentBatch, acks: int) -> N
 
     async def handle(service: AgentService) -> tuple[Appended, int]:
         partition = find(service, batch.tp)
-        appended = service.append(partition, memoryview(bytearray(batch.body)), acks)
+        try:
+            appended = service.append(partition, memoryview(bytearray(batch.body)), acks)
+        except Unavailable:
+            world.count("refused for room")
+            raise
         durable = service.when_durable(appended.sequence) if acks else None
         if durable is not None:
             await durable
