@@ -36,7 +36,7 @@ from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
-from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, tune_process
+from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, settle_heap, tune_process
 from streamhouse.wal.file_wal import FileWal
 from streamhouse.wal.os_disk import OsDisk
 from streamhouse.wal.recovery import WalOptions
@@ -168,6 +168,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         "grpc": await _start_grpc(settings.grpc_addr, stack),
         "kafka": await _start_kafka(listener, settings.kafka_addr, stack),
     }
+    settle_heap()
     endpoints.update(bound)
     stack.callback(endpoints.clear)  # not ready any more from the first step of stopping
     data.write_endpoints(bound)
@@ -244,8 +245,9 @@ async def _bound(door: str, address: str, start: Callable[[], Awaitable[T]]) -> 
     try:
         return await start()
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
         raise StartRefused(
-            f"cannot listen for {door} on {address}: {error.strerror or error}. "
+            f"cannot listen for {door} on {address}: {why}. "
             f"Stop what listens there, or choose another address"
         ) from error
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ WORKER_THREADS = 2
 MALLOC_MMAP_BYTES = 32 * 1024 * 1024
 MALLOC_TRIM_BYTES = 512 * 1024 * 1024
 SWITCH_INTERVAL_SECONDS = 0.0005
+GC_THRESHOLDS = (20_000, 20, 50)
 
 
 class SystemClock:
@@ -55,9 +57,11 @@ def tune_process() -> None:
 
     glibc returns buffers of a megabyte to the kernel at once and faults them in again on the next
     use; larger thresholds keep them. The WAL's thread should get the interpreter soon after its
-    fdatasync, so threads switch ten times as often as by default.
+    fdatasync, so threads switch ten times as often as by default. Requests make few cycles, so the
+    collector, which stops everything while it looks, runs less often.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     if sys.platform == "linux":
         try:
             libc = ctypes.CDLL("libc.so.6")
@@ -66,3 +70,9 @@ def tune_process() -> None:
             libc.mallopt(m_trim_threshold, MALLOC_TRIM_BYTES)
         except (OSError, AttributeError):
             return  # another C library: only slower
+
+
+def settle_heap() -> None:
+    """What was made at start stays; the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

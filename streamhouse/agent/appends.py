@@ -15,10 +15,11 @@ from streamhouse.kafka_proto.record_batch import (
     BatchRejected,
     assign,
     check_batch,
+    null_key_indexes,
     read_header,
     stamp_log_append_time,
 )
-from streamhouse.model.errors import Unavailable
+from streamhouse.model.errors import DecodeError, Unavailable
 from streamhouse.model.producers import BatchStamp
 from streamhouse.ports.clock import Clock
 from streamhouse.ports.wal import Wal, WalEntry
@@ -70,6 +71,8 @@ class Appender:
         known = machine.check(header)
         if known is not None:
             return self._known(partition, known)
+        if settings.compact:
+            _check_keys(body)
         log_append_time_ms = -1
         if settings.log_append_time:
             stamp_log_append_time(body, now_ms)
@@ -100,6 +103,18 @@ class Appender:
         timestamp_ms = known.timestamp_ms if stamped else -1
         log_start = partition.machine.log_start
         return Appended(known.offset_base, timestamp_ms, log_start, self.sequence_last)
+
+
+def _check_keys(body: memoryview) -> None:
+    """Compaction keeps the newest record of each key, so each record needs one."""
+    try:
+        missing = null_key_indexes(body)
+    except DecodeError as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, str(error)) from error
+    if missing:
+        raise BatchRejected(
+            ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key", missing
+        )
 
 
 def _check_timestamps(partition: Partition, header: BatchHeader, now_ms: int) -> None:

@@ -97,6 +97,7 @@ class Janitor:
         found: set[ObjectKey] = set()
         for partition in self._catalog.partitions.values():
             found.update(segment.key for segment in partition.segments)
+            found.update(partition.uploads)
             if partition.snapshot_key is not None:
                 found.add(partition.snapshot_key)
         far = 2**62

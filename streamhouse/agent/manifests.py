@@ -43,6 +43,8 @@ class ManifestWriter:
         """Write the manifest of the newest segment set, unless the bucket has it."""
         if partition.closed or partition.manifest_version <= partition.manifest_written:
             return False
+        if partition.change is not None:
+            return False  # which segments are live is not known at the moment
         version, machine = partition.manifest_version, partition.machine
         await self._describe(partition.topic)
         manifest = Manifest(

@@ -11,6 +11,7 @@ from streamhouse.agent.partition import Partition
 from streamhouse.agent.reader import ColdReader
 from streamhouse.agent.roll import add_blocks
 from streamhouse.agent.stored import put_once
+from streamhouse.agent.swap import SegmentSwap
 from streamhouse.agent.tail import Buffer
 from streamhouse.kafka_proto.record_batch import iter_batches
 from streamhouse.model.errors import Fenced, NotFound
@@ -18,7 +19,6 @@ from streamhouse.model.keys import SegmentName, segment_key
 from streamhouse.model.limits import CHUNK_BYTES_TARGET
 from streamhouse.model.partition import SegmentRef, SegmentReplacement
 from streamhouse.ports.clock import Clock, Ids
-from streamhouse.ports.metadata import SegmentRegistry
 from streamhouse.ports.objects import ObjectStore
 from streamhouse.ports.workers import Workers
 from streamhouse.segment.encode import BlockStats, SegmentBuilder
@@ -53,7 +53,7 @@ class Merger:
         self,
         *,
         objects: ObjectStore,
-        registry: SegmentRegistry,
+        swap: SegmentSwap,
         reader: ColdReader,
         workers: Workers,
         clock: Clock,
@@ -61,7 +61,7 @@ class Merger:
         options: AgentOptions,
     ) -> None:
         self._objects = objects
-        self._registry = registry
+        self._swap = swap
         self._reader = reader
         self._workers = workers
         self._clock = clock
@@ -77,17 +77,15 @@ class Merger:
             segments_min=self._options.merge_segments_min,
             bytes_max=self._options.segment_bytes_max,
         )
-        if not run or partition.closed:
+        if not run or partition.closed or partition.change is not None:
             return False
         merged = await self._write(partition, run)
         change = SegmentReplacement(partition.machine.fence, tuple(s.key for s in run), (merged,))
         try:
-            row = await self._registry.replace_segments(change, self._clock.now_ms())
+            await self._swap.replace(partition, change)
         except (Fenced, NotFound):
             await self._objects.delete([merged.key])
             raise
-        if not partition.closed:
-            partition.replace_segments(frozenset(change.old), change.new, row)
         self.merges += 1
         return True
 
@@ -113,7 +111,12 @@ class Merger:
             segment_key(name), epoch=machine.epoch, created_ms=created_ms, generation=generation
         )
         assert merged.record_count == sum(segment.record_count for segment in run)
-        await put_once(self._objects, merged.key, encoded.buffers)
+        partition.uploads.add(merged.key)
+        try:
+            await put_once(self._objects, merged.key, encoded.buffers)
+        except BaseException:
+            partition.uploads.discard(merged.key)
+            raise
         return merged
 
     async def _raw(self, segment: SegmentRef) -> Buffer:

@@ -3,11 +3,12 @@
 from bisect import bisect_right
 from collections.abc import Callable
 
+from streamhouse.agent.batch_run import index_for
 from streamhouse.agent.machine import PartitionMachine
 from streamhouse.agent.tail import Buffer, Tail, TailBudget
 from streamhouse.model.errors import NotFound, OffsetOutOfRange
 from streamhouse.model.ids import ObjectKey, TopicPartition
-from streamhouse.model.partition import PartitionRow, SegmentRef, Term
+from streamhouse.model.partition import PartitionRow, SegmentRef, SegmentReplacement, Term
 from streamhouse.model.topic import Topic
 
 
@@ -16,6 +17,7 @@ class Partition:
 
     __slots__ = (
         "_segment_bases",
+        "change",
         "closed",
         "machine",
         "manifest_version",
@@ -24,6 +26,7 @@ class Partition:
         "snapshot_key",
         "tail",
         "topic",
+        "uploads",
         "waiters",
     )
 
@@ -45,6 +48,10 @@ class Partition:
         self.manifest_written = row.manifest_written
         self.waiters: set[Callable[[], None]] = set()
         self.closed = False  # the topic was deleted, or leadership is gone
+        # Objects that are being written or whose registration is not settled: nobody may take
+        # them for orphans, however long the stores take to answer.
+        self.uploads: set[ObjectKey] = set()
+        self.change: SegmentReplacement | None = None  # asked for, and not known to be done
 
     @property
     def tp(self) -> TopicPartition:
@@ -81,7 +88,10 @@ class Partition:
             if not part:
                 break
             found += part
-            bytes_max -= sum(map(len, part))
+            size = sum(map(len, part))
+            bytes_max -= size
+            if size < chunk.size - chunk.positions[index_for(chunk.bases, offset)]:
+                break  # cut short: a batch of the next chunk, if it fitted, would leave a gap
         return found
 
     def segment_for(self, offset: int) -> SegmentRef:

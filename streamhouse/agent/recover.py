@@ -14,7 +14,7 @@ from streamhouse.agent.partition import Partition
 from streamhouse.agent.reader import ColdReader
 from streamhouse.agent.tail import TailBudget
 from streamhouse.kafka_proto.record_batch import read_header
-from streamhouse.model.errors import StartRefused
+from streamhouse.model.errors import Fenced, StartRefused
 from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.partition import PartitionRow
 from streamhouse.model.topic import Topic
@@ -88,13 +88,16 @@ class Recovery:
         return (await self.partitions_of([topic], rows))[0][1]
 
     async def _take(self, topic_id: TopicId | None) -> dict[TopicPartition, PartitionRow]:
-        rows = await self._metadata.take_partitions(
-            self._options.agent_id,
-            self._options.incarnation,
-            self._wal.wal_id,
-            topic_id,
-            accept_wal_loss=self._options.accept_wal_loss,
-        )
+        try:
+            rows = await self._metadata.take_partitions(
+                self._options.agent_id,
+                self._options.incarnation,
+                self._wal.wal_id,
+                topic_id,
+                accept_wal_loss=self._options.accept_wal_loss,
+            )
+        except Fenced as error:
+            raise StartRefused(str(error)) from error
         return {row.tp: row for row in rows}
 
     async def _restore_snapshots(self, partitions: list[Partition]) -> None:

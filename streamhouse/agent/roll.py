@@ -1,11 +1,13 @@
 """From tail to segment: encode, store, register, then trim the WAL. In that order.
 
-A roll takes only what is committed. If the store refuses, everything stays where it is, in tail and
-WAL, and is tried again later; the key carries a nonce, so a second try never meets the first one's
-object, which a later sweep removes as an orphan.
+A roll takes only what is committed. If the object store refuses, everything stays where it is, in
+tail and WAL, and is tried again later; the key carries a nonce, so a second try never meets the
+first one's object, which a later sweep removes as an orphan. Once the object is stored, the next
+try registers that same object: its registration may have happened although no answer came.
 """
 
 import logging
+from dataclasses import dataclass
 
 from streamhouse.agent.machine import PartitionMachine, RollPolicy
 from streamhouse.agent.options import AgentOptions
@@ -13,7 +15,8 @@ from streamhouse.agent.partition import Partition
 from streamhouse.agent.reader import ColdReader
 from streamhouse.agent.stored import put_once
 from streamhouse.agent.tail import Buffer, Chunk
-from streamhouse.model.errors import Fenced, OutcomeUnknown
+from streamhouse.model.errors import OutcomeUnknown, StreamhouseError, Unavailable
+from streamhouse.model.ids import TopicPartition
 from streamhouse.model.keys import SegmentName, segment_key
 from streamhouse.model.limits import MIB
 from streamhouse.model.partition import PartitionRow, SegmentCommit, SegmentRef
@@ -27,6 +30,15 @@ log = logging.getLogger(__name__)
 
 ENCODE_BYTES_PER_CALL = 8 * MIB
 COMMIT_TRIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A segment whose object is stored and whose registration is not known to have happened."""
+
+    partition: Partition
+    segment: SegmentRef
+    chunks: list[Chunk]
 
 
 class Roller:
@@ -48,6 +60,7 @@ class Roller:
         self._clock = clock
         self._ids = ids
         self._options = options
+        self._unsettled: dict[TopicPartition, _Stored] = {}
         self.segments_rolled = 0
 
     def is_due(self, partition: Partition) -> bool:
@@ -67,9 +80,17 @@ class Roller:
         Raises Unavailable or OutcomeUnknown when a store does not play along: nothing is lost, try
         again. Raises Fenced when this process no longer leads the partition.
         """
+        stored = self._unsettled.get(partition.tp) or await self._store(partition)
+        if stored is None:
+            return False
+        await self._register(stored)
+        self.segments_rolled += 1
+        return True
+
+    async def _store(self, partition: Partition) -> _Stored | None:
         chunks = self._take(partition)
         if not chunks:
-            return False
+            return None
         machine = partition.machine
         base, end = machine.segments_end, chunks[-1].end
         builder = SegmentBuilder(machine.tp, base)
@@ -79,18 +100,35 @@ class Roller:
         segment = encoded.ref(
             segment_key(name), epoch=machine.epoch, created_ms=self._clock.now_ms()
         )
-        await put_once(self._objects, segment.key, encoded.buffers)
+        partition.uploads.add(segment.key)
+        try:
+            await put_once(self._objects, segment.key, encoded.buffers)
+        except BaseException:
+            partition.uploads.discard(segment.key)
+            raise
+        stored = _Stored(partition, segment, chunks)
+        self._unsettled[partition.tp] = stored
+        return stored
+
+    async def _register(self, stored: _Stored) -> None:
+        partition, segment = stored.partition, stored.segment
         try:
             row = await self._commit(partition, segment)
-        except Fenced:
+        except (Unavailable, OutcomeUnknown):
+            raise  # an earlier try may have gone through: the same command again finds out
+        except StreamhouseError:
+            self._settled(stored)
             await self._objects.delete([segment.key])
             raise
+        self._settled(stored)
         if not partition.closed:
-            machine.on_rolled(end)
+            partition.machine.on_rolled(segment.end)
             partition.add_segment(segment, row)
-            partition.tail.on_rolled(chunks)
-        self.segments_rolled += 1
-        return True
+            partition.tail.on_rolled(stored.chunks)
+
+    def _settled(self, stored: _Stored) -> None:
+        self._unsettled.pop(stored.partition.tp, None)
+        stored.partition.uploads.discard(stored.segment.key)
 
     def _take(self, partition: Partition) -> list[Chunk]:
         """Sealed, committed, unrolled chunks, as many as fit one segment."""

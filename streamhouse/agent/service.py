@@ -32,9 +32,12 @@ from streamhouse.agent.records import (
 from streamhouse.agent.recover import Recovery
 from streamhouse.agent.retention import droppable, log_start_after
 from streamhouse.agent.roll import Roller
+from streamhouse.agent.swap import SegmentSwap
 from streamhouse.agent.tail import Buffer, TailBudget
 from streamhouse.kafka_proto.record_batch import BatchRejected
 from streamhouse.model.errors import (
+    AlreadyExists,
+    Corrupt,
     Fenced,
     NotFound,
     OffsetOutOfRange,
@@ -98,7 +101,11 @@ class AgentService:
         self._budget = TailBudget(options.tail_bytes_max)
         self._tasks: list[asyncio.Task[None]] = []
         self._complaints: dict[str, str] = {}
+        self._catalog_doubtful = False
         self._producer_ids = range(0)
+        # A process that died between registering and trimming, or a deleted topic, leaves WAL
+        # files that no roll will ever free.
+        self._trim_due = True
         self.catalog = Catalog()
         self.reader = ColdReader(
             objects=ports.objects,
@@ -120,9 +127,10 @@ class AgentService:
             ids=ports.ids,
             options=options,
         )
+        self.swap = SegmentSwap(registry=ports.metadata, clock=ports.clock)
         self.merger = Merger(
             objects=ports.objects,
-            registry=ports.metadata,
+            swap=self.swap,
             reader=self.reader,
             workers=ports.workers,
             clock=ports.clock,
@@ -206,23 +214,58 @@ class AgentService:
         check_spec(spec)
         topic_id = TopicId(UUID(bytes=self._ports.ids.uuid()))
         metadata = self._ports.metadata
-        topic = await _settled(lambda: metadata.create_topic(topic_id, spec, self._clock.now_ms()))
-        partitions = await _settled(lambda: self.recovery.take_topic(topic))
-        self.catalog.add(topic, partitions)
+        try:
+            topic = await _settled(
+                lambda: metadata.create_topic(topic_id, spec, self._clock.now_ms())
+            )
+            partitions = await _settled(lambda: self.recovery.take_topic(topic))
+        except (Unavailable, OutcomeUnknown, AlreadyExists):
+            self._catalog_doubtful = True  # the store may know a topic that we do not lead
+            raise
+        if self.catalog.find(topic.name) is None:  # not adopted meanwhile
+            self.catalog.add(topic, partitions)
         return topic
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         metadata, now_ms = self._ports.metadata, self._clock.now_ms()
         if self.catalog.find_id(topic_id) is None:
             raise NotFound(f"there is no topic with id {topic_id}")
+        self._catalog_doubtful = True
         try:
             await metadata.delete_topic(topic_id, now_ms)
         except OutcomeUnknown:
             with suppress(NotFound):  # then the first try went through
                 await metadata.delete_topic(topic_id, now_ms)
+        self._forget(topic_id)
+
+    def _forget(self, topic_id: TopicId) -> None:
+        if self.catalog.find_id(topic_id) is None:
+            return  # another request deleted it meanwhile
         for partition in self.catalog.remove(topic_id):
             self.appender.dirty.pop(partition, None)
             partition.close()
+        self._trim_due = True
+
+    async def reconcile_catalog(self) -> bool:
+        """Make the catalog what the store says, after an answer of the store may have been lost."""
+        if not self._catalog_doubtful:
+            return False
+        self._catalog_doubtful = False
+        led = self.catalog.topics()  # before the store is asked: later ones are not in its answer
+        try:
+            stored = {topic.topic_id: topic for topic in await self._ports.metadata.list_topics()}
+            for topic in led:
+                if topic.topic_id not in stored:
+                    self._forget(topic.topic_id)
+            for topic in stored.values():
+                if self.catalog.find_id(topic.topic_id) is None:
+                    partitions = await self.recovery.take_topic(topic)
+                    if self.catalog.find(topic.name) is None:
+                        self.catalog.add(topic, partitions)
+        except StreamhouseError:
+            self._catalog_doubtful = True
+            raise
+        return True
 
     async def set_topic_config(self, topic: Topic, config: Mapping[str, str]) -> Topic:
         metadata = self._ports.metadata
@@ -341,7 +384,8 @@ class AgentService:
                 rolled |= await self._attempt("roll", self.roller.roll, partition)
                 if not partition.tail.bytes_unrolled:
                     self.appender.dirty.pop(partition, None)
-            if rolled:
+            if rolled or self._trim_due or self._ports.wal.is_low:
+                self._trim_due = False
                 await self.trim()
 
     def _due(self) -> list[Partition]:
@@ -361,6 +405,7 @@ class AgentService:
         while True:
             await asyncio.sleep(self._options.maintenance_interval_ms / 1000)
             now = self._clock.monotonic()
+            await self._attempt("reconcile the catalog", self.reconcile_catalog)
             await self._attempt("delete topics", self._remove_deleted)
             if (now - retained) * 1000 >= self._options.retention_check_interval_ms:
                 retained = now
@@ -376,6 +421,7 @@ class AgentService:
 
     async def retain(self, partition: Partition) -> bool:
         """Apply retention and drop segments below the log start. True if anything changed."""
+        await self.swap.settle(partition)
         machine, now_ms = partition.machine, self._clock.now_ms()
         metadata, fence = self._ports.metadata, machine.fence
         settings = partition.topic.settings
@@ -388,8 +434,7 @@ class AgentService:
         if not old or partition.closed:
             return False
         change = SegmentReplacement(fence, tuple(s.key for s in old), ())
-        row = await _settled(lambda: metadata.replace_segments(change, now_ms))
-        partition.replace_segments(frozenset(change.old), (), row)
+        await self.swap.replace(partition, change)
         return True
 
     async def _remove_deleted(self) -> bool:
@@ -418,10 +463,11 @@ class AgentService:
         except Fenced as error:
             log.info("%s: %s", job, error)
             return False
-        except (Unavailable, OutcomeUnknown, NotFound) as error:
+        except StreamhouseError as error:
             if self._complaints.get(job) != str(error):
                 self._complaints[job] = str(error)
-                log.warning("%s will be tried again: %s", job, error)
+                level = logging.ERROR if isinstance(error, Corrupt) else logging.WARNING
+                log.log(level, "%s will be tried again: %s", job, error)
             return False
         if self._complaints.pop(job, None) is not None:
             log.info("%s works again", job)

@@ -105,10 +105,11 @@ class BatchHeader(NamedTuple):
 class BatchRejected(Invalid):
     """A client's batch that must not be appended, with the code that tells it so."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, indexes: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.indexes = indexes  # of the records at fault, where single ones are
 
 
 # The hot path

@@ -100,6 +100,7 @@ class FileWal:
         self._oldest_live_durable = 0
         self._accepted_below = 0
 
+        self._crowded = False  # recovery needed a file beyond the bound: first some must go
         self._ready: deque[str] = deque()  # zero-filled or reusable
         self._retired: list[LiveFile] = []  # freed, but the disk does not know yet
         self._doomed: list[str] = []  # to be deleted
@@ -124,7 +125,7 @@ class FileWal:
     @property
     def room_bytes(self) -> int:
         """An upper bound: each entry also takes headers and rounding to whole sectors."""
-        if self._stopped or not self._plan:
+        if self._stopped or self._crowded or not self._plan:
             return 0
         slot = self._plan[-1]
         left = max(0, slot.limit_bytes - slot.cost_bytes)
@@ -188,6 +189,8 @@ class FileWal:
         cost = (size + _COST_EXTRA) & -SECTOR_BYTES
         if self._stopped:
             raise Unavailable("the write-ahead log is stopped")
+        if self._crowded:
+            raise Unavailable("no room in the write-ahead log: segments must be stored first")
         slot = self._plan[-1]
         if slot.cost_bytes + cost > slot.limit_bytes:
             slot = self._next_slot(cost)
@@ -292,6 +295,7 @@ class FileWal:
             found.tail = []
         self._plan[0].limit_bytes = self._file_end - self._at
         self._release(copied)
+        self._note_crowd()
 
     def _file_bytes_for(self, count: int, bodies_bytes: int) -> int:
         """The usual size, unless it was set below what the copies need."""
@@ -489,10 +493,18 @@ class FileWal:
         for file in free:
             fit = file.file_bytes == self._options.file_bytes
             (self._ready.append if fit else self._doomed.append)(file.name)
-        while len(self._ready) > self._options.spare_files_max:
+        # One spare is always kept: telling the disk what was freed may take a new file.
+        used = len(self._files) + len(self._retired)
+        spares_max = min(self._options.spare_files_max, max(1, self._options.files_max - used))
+        while len(self._ready) > spares_max:
             self._doomed.append(self._ready.pop())
+        self._note_crowd()
         self._work.set()
         self._supply.set()
+
+    def _note_crowd(self) -> None:
+        """Each start opens a file of its own; without this a crash loop would fill the disk."""
+        self._crowded = len(self._files) + len(self._retired) > self._options.files_max
 
     async def _prepare(self) -> None:
         """Keep one file ready ahead of what is planned; delete what is too much."""

@@ -114,11 +114,16 @@ async def send(world: World, process: Process, batch: SentBatch, acks: int) -> N
 
     async def handle(service: AgentService) -> tuple[Appended, int]:
         partition = find(service, batch.tp)
-        appended = service.append(partition, memoryview(bytearray(batch.body)), acks)
+        try:
+            appended = service.append(partition, memoryview(bytearray(batch.body)), acks)
+        except Unavailable:
+            world.count("refused for room")
+            raise
         durable = service.when_durable(appended.sequence) if acks else None
         if durable is not None:
             await durable
-        return appended, partition.machine.high_watermark
+        # Whoever waits for a topic that is being deleted is answered without a watermark.
+        return appended, 2**62 if partition.closed else partition.machine.high_watermark
 
     appended, hw = await process.call(handle)
     if acks:
@@ -143,6 +148,7 @@ class IdempotentProducer:
         self._epoch = 0
         self._sequence = self._chance.choice((0, 0, SEQUENCE_MODULUS - 7))
         self._pending: deque[SentBatch] = deque()
+        self._known = False  # the partition has taken a batch of this producer
 
     async def run(self) -> None:
         world, scene = self._world, self._scene
@@ -168,11 +174,7 @@ class IdempotentProducer:
             return
         if not self._pending and self._chance.random() < 0.01:
             self._epoch, self._sequence = self._epoch + 1, 0
-        for _ in range(
-            self._chance.randint(1, IN_FLIGHT_MAX - len(self._pending))
-            if len(self._pending) < IN_FLIGHT_MAX
-            else 0
-        ):
+        for _ in range(self._wanted()):
             batch = self._maker.make(
                 self._tp,
                 topic,
@@ -183,6 +185,14 @@ class IdempotentProducer:
             self._sequence = (self._sequence + batch.count) % SEQUENCE_MODULUS
             self._pending.append(batch)
             self._scene.unsent += 1
+
+    def _wanted(self) -> int:
+        if not self._known:
+            # A leader takes any first sequence of a producer it does not know, so a second batch
+            # could be taken although the first was refused.
+            return 1 - len(self._pending)
+        room = IN_FLIGHT_MAX - len(self._pending)
+        return self._chance.randint(1, room) if room else 0
 
     def _topic(self) -> Topic | None:
         for topic in self._scene.topics.values():
@@ -212,6 +222,7 @@ class IdempotentProducer:
                 raise Disconnected
             self._pending.popleft()
             self._scene.unsent -= 1
+            self._known = True
             first = False
 
     def _judge(self, answer: BaseException, *, first: bool) -> None:

@@ -172,6 +172,9 @@ class Process:
             await asyncio.sleep(pause_s)
             self._check_alive()
 
+    def count(self, what: str) -> None:
+        self._around.count(what)
+
     def _check_alive(self) -> None:
         if not self.alive:
             raise asyncio.CancelledError
@@ -208,6 +211,8 @@ class ProcessDisk:
         )
 
     async def read(self, name: str, at: int, length: int) -> bytes:
+        if self._process.serving:
+            self._process.count("wal reads")
         return await self._process.around_effect(
             f"disk read {name} {at}+{length}", lambda: self._inner.read(name, at, length)
         )

@@ -204,6 +204,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             frame = await answer
         except asyncio.CancelledError:
             raise
+        except (DecodeError, CloseConnection) as error:
+            self._refuse(str(error))
+            return
         except Exception:
             log.exception("a Kafka request failed unexpectedly; its connection is closed")
             self._abort()

@@ -83,8 +83,10 @@ def _spec(door: Door, asked: Any) -> TopicSpec:
         )
     if count == -1:
         count = door.default_partitions
-    config = {entry.name: entry.value for entry in asked.configs if entry.value is not None}
-    return TopicSpec(asked.name, count, config)
+    unset = [entry.name for entry in asked.configs if entry.value is None]
+    if unset:
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"config {unset[0]!r} has no value")
+    return TopicSpec(asked.name, count, {entry.name: entry.value for entry in asked.configs})
 
 
 def _count_assigned(asked: Any) -> int:

@@ -10,6 +10,7 @@ Versions: 7 sessions; 9 leader epoch; 12 flexible; 13 topic ids; 15 replica stat
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 from streamhouse.agent.service import Partition
@@ -23,7 +24,13 @@ from streamhouse.kafka_proto.fetch import (
     encode_response,
 )
 from streamhouse.kafka_proto.record_batch import iter_batches
-from streamhouse.model.errors import NotFound, OffsetOutOfRange, Unavailable
+from streamhouse.model.errors import (
+    Corrupt,
+    DecodeError,
+    NotFound,
+    OffsetOutOfRange,
+    Unavailable,
+)
 from streamhouse.model.limits import FETCH_BYTES_MAX
 from streamhouse.ports.disk import Buffer
 from streamhouse.server.kafka.door import Answer, Caller, Door, Frame, epoch_error
@@ -34,11 +41,12 @@ from streamhouse.server.kafka.fetch_sessions import (
     rotate,
 )
 
+log = logging.getLogger(__name__)
+
 VERSION_ZSTD = 10
 VERSION_IDS = 13
 CODEC_ZSTD = 4
 READ_COMMITTED = 1
-MIN_BYTES_MAX = FETCH_BYTES_MAX
 
 
 @dataclass(slots=True)
@@ -76,8 +84,9 @@ class _Fetch:
         self._request = request
         self._scope = scope
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._min_bytes = min(max(request.min_bytes, 0), MIN_BYTES_MAX)
         self._max_bytes = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        # More than the maximum never comes, so nobody waits for it.
+        self._min_bytes = min(max(request.min_bytes, 0), self._max_bytes)
         self._reads = [self._open(key, asked) for key, asked in scope.wanted]
 
     def _open(self, key: PartitionKey, asked: FetchPartition) -> _Read:
@@ -154,6 +163,9 @@ class _Fetch:
                 read.error = ErrorCode.OFFSET_OUT_OF_RANGE
             except (Unavailable, NotFound):
                 read.error = ErrorCode.KAFKA_STORAGE_ERROR
+            except (Corrupt, DecodeError) as error:
+                log.error("a fetch met damage in the store: %s", error)
+                read.error = ErrorCode.CORRUPT_MESSAGE
             read.size = sum(map(len, read.records))
             read.cold = False
             left -= read.size
@@ -200,7 +212,7 @@ class _Fetch:
             result = self._result(read)
             if read.size:
                 served.append(read.key)
-            if self._scope.incremental and self._is_old_news(read, result):
+            if self._scope.session is not None and self._is_old_news(read, result):
                 continue
             group = (read.key.name, read.key.topic_id)
             topics.setdefault(group, []).append(result)
@@ -239,13 +251,17 @@ class _Fetch:
         )
 
     def _is_old_news(self, read: _Read, result: FetchPartitionResult) -> bool:
-        """Nothing the client does not know; also remembers what it is told now."""
+        """Nothing the client does not know; also remembers what it is told now.
+
+        The first answer of a session names every partition and is remembered like the others.
+        """
         session = self._scope.session
         assert session is not None
         now = Told(result.high_watermark, result.log_start_offset)
         known = session.told.get(read.key)
         session.told[read.key] = now
-        return known == now and not read.size and not read.error
+        unchanged = known == now and not read.size and not read.error
+        return unchanged and self._scope.incremental
 
 
 def _has_zstd(records: list[Buffer]) -> bool:

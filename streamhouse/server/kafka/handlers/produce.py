@@ -79,7 +79,7 @@ def _append(
     try:
         appended = door.agent.append(partition, records, request.acks)
     except BatchRejected as error:
-        return ProducePartitionResult(number, error.code, error_message=error.message), 0
+        return _rejected(number, error), 0
     except Unavailable as error:
         code = ErrorCode.KAFKA_STORAGE_ERROR
         return ProducePartitionResult(number, code, error_message=str(error)), 0
@@ -91,6 +91,13 @@ def _append(
         appended.log_start,
     )
     return result, appended.sequence
+
+
+def _rejected(number: int, error: BatchRejected) -> ProducePartitionResult:
+    at_fault = [(index, error.message) for index in error.indexes]
+    return ProducePartitionResult(
+        number, error.code, record_errors=at_fault, error_message=error.message
+    )
 
 
 def _codec(records: memoryview) -> int:
