@@ -462,7 +462,9 @@ class GroupMachine:
         if self.state is PREPARING:
             return
         for member in self._members.values():
-            self._answer_sync(member, Refusal.REBALANCE_IN_PROGRESS)
+            if member.sync_ticket is not None:
+                self._answer_sync(member, Refusal.REBALANCE_IN_PROGRESS)
+                member.renew(now_ms)  # it was alive as long as it waited
         timeout_ms = self._rebalance_timeout_ms()
         if self.state is EMPTY:
             delay_ms = min(self._initial_delay_ms, timeout_ms)
