@@ -153,6 +153,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     sources = MetricSources(agent=agent, wal=wal, kafka=listener, http=counters)
     parts = HttpParts(
         agent=agent,
+        groups=groups,
         metadata=metadata,
         settings=settings,
         identity=AgentIdentity(options.agent_id, __version__, clock.now_ms(), settings.agent_zone),

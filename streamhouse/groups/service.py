@@ -210,10 +210,11 @@ class GroupService:
 
     def list_groups(self) -> list[GroupListing]:
         """Every group, by name."""
+        machines = [self._groups[group_id].machine for group_id in sorted(self._groups)]
         return [
-            GroupListing(group_id, machine.state, machine.protocol_type)
-            for group_id, machine in sorted((g, group.machine) for g, group in self._groups.items())
-            if machine.state is not GroupState.DEAD
+            GroupListing(one.group_id, one.state, one.protocol_type, one.member_count)
+            for one in machines
+            if one.state is not GroupState.DEAD
         ]
 
     def describe(self, group_id: str) -> GroupDescription | None:

@@ -156,3 +156,4 @@ class GroupListing:
     group_id: str
     state: GroupState
     protocol_type: str
+    member_count: int
