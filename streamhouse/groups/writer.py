@@ -112,7 +112,7 @@ class GroupWriter:
         self._commits.append((offsets, waiting))
         self._work.set()
         absent: frozenset[TopicPartition] = await waiting
-        return absent & offsets.offsets.keys()
+        return absent.intersection(offsets.offsets)
 
     async def _run(self) -> None:
         while True:

@@ -73,7 +73,7 @@ async def rest_door() -> AsyncIterator[Rest]:
     ports = AgentPorts(metadata, MemoryObjects(), wal, workers, clock, ids)
     agent = AgentService(ports, AgentOptions("agent-1", "run-1"), on_fatal=fatal.append)
     await agent.start()
-    groups = GroupService(metadata, clock, ids, GroupOptions(), on_fatal=fatal.append)
+    groups = GroupService(metadata, clock, ids, GroupOptions(0), on_fatal=fatal.append)
     await groups.start()
     counters = HttpCounters()
     sources = MetricSources(agent=agent, wal=wal, http=counters)
