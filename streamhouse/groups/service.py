@@ -322,8 +322,9 @@ class GroupService:
         if self._timer is not None:
             self._timer.cancel()
         if self._alarms and not self._stopping:
-            delay_s = max(0.0, self._alarms[0][0] / 1000 - self._clock.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+            # Whole milliseconds: a timer that rings a hair too early must not ring on and on.
+            delay_ms = max(0, self._alarms[0][0] - self._now_ms())
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._ring)
 
     def _ring(self) -> None:
         now_ms = self._now_ms()
