@@ -22,19 +22,29 @@ from tests.integration.kafka_wire import (
     ACKS_ALL,
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
     LATEST,
+    LEAVE_GROUP,
+    LIST_GROUPS,
     LIST_OFFSETS,
     MAX_TIMESTAMP,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SYNC_GROUP,
     Wire,
     batch_of,
     fetch_values,
@@ -185,9 +195,37 @@ def honest(topic_id: UUID) -> dict[int, dict[str, Any]]:
         OFFSET_FOR_LEADER_EPOCH: {"topics": [{"topic": name, "partitions": of_epoch}]},
         DESCRIBE_CONFIGS: {"resources": [resource]},
         DESCRIBE_CLUSTER: {},
+        **honest_groups(both),
     }
     assert values.keys() == APIS.keys()
     return values
+
+
+def honest_groups(topic: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Requests of a member of a group, and of an admin."""
+    protocol = {"name": "range", "metadata": b"\0\0\0\0\0\0"}
+    join = {"protocol_type": "consumer", "protocols": [protocol], "session_timeout": 6_000}
+    member = {"group_id": "g", "member_id": "m", "generation_id": 1}
+    given = [{"member_id": "m", "assignment": b"mine"}]
+    offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "note"}
+    asked = [{**topic, "partition_indexes": [0]}]
+    rows = [{**topic, "partitions": [{"partition_index": 0}]}]
+    return {
+        OFFSET_COMMIT: {"group_id": "g", "topics": [{**topic, "partitions": [offset]}]},
+        OFFSET_FETCH: {
+            "group_id": "g",
+            "topics": asked,
+            "groups": [{"group_id": "g", "topics": asked}],
+        },
+        JOIN_GROUP: {"group_id": "g", "rebalance_timeout": 100, **join},
+        HEARTBEAT: member,
+        LEAVE_GROUP: {**member, "members": [{"member_id": "m", "group_instance_id": "i"}]},
+        SYNC_GROUP: {**member, "assignments": given},
+        DESCRIBE_GROUPS: {"groups": ["g"]},
+        LIST_GROUPS: {"states_filter": ["Stable"], "types_filter": ["classic"]},
+        DELETE_GROUPS: {"groups_names": ["g"]},
+        OFFSET_DELETE: {"group_id": "g", "topics": rows},
+    }
 
 
 def mutated(chance: random.Random, frame: bytes) -> bytes:
