@@ -51,8 +51,8 @@ def draw_plan(seed: int) -> Plan:
         partitions_max=chance.choice((1, 2, 3)),
         producers=chance.randint(2, 4),
         readers=chance.randint(1, 3),
-        stormy_s=chance.choice((15.0, 25.0, 45.0)),
-        send_gap_s=chance.choice((0.04, 0.1, 0.2)),
+        stormy_s=chance.choice((8.0, 15.0, 30.0)),
+        send_gap_s=chance.choice((0.05, 0.1, 0.2)),
         batch_bytes_max=chance.choice((300, 1_500, 5_000)),
         wal=WalOptions(
             file_bytes=file_kib * KIB,

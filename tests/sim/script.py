@@ -61,7 +61,7 @@ async def story(world: World) -> None:
     world.spawn(administrator.run())
     await Storm(world).run(world.plan.stormy_s)
     world.heal()
-    await asyncio.sleep(1.0)  # a little work under a clear sky
+    await asyncio.sleep(3.0)  # a little work under a clear sky
     scene.sending = False
     await _until_quiet(world, scene)
     await _until_swept(world)
