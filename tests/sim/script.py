@@ -16,7 +16,7 @@ from tests.sim.process import Process
 from tests.sim.world import World
 
 HEALED_S_MAX = 60.0
-SWEEPS_MAX = 5
+SWEEPS_MAX = 12
 MANIFESTS_LEFT_MAX = 4  # per partition: the newest, those kept for slow readers, one on its way
 ACKS_MIN = 10
 READS_MIN = 5
@@ -61,7 +61,8 @@ async def story(world: World) -> None:
     world.spawn(administrator.run())
     await Storm(world).run(world.plan.stormy_s)
     world.heal()
-    await asyncio.sleep(3.0)  # a little work under a clear sky
+    await world.serving()
+    await asyncio.sleep(2.0)  # a little work under a clear sky
     scene.sending = False
     await _until_quiet(world, scene)
     await _until_swept(world)
