@@ -10,7 +10,7 @@ from streamhouse.model.ids import ObjectKey, TopicPartition
 from streamhouse.model.keys import parse_manifest_key, parse_segment_key, topic_key
 from tests.sim.actors import Administrator, Scene, Storm, cast, find, positions
 from tests.sim.checkers import Violation
-from tests.sim.loop import run_virtually
+from tests.sim.loop import Deadlock, run_virtually
 from tests.sim.plan import draw_plan, small_limits
 from tests.sim.process import Process
 from tests.sim.world import World
@@ -45,8 +45,11 @@ def run_seed(seed: int, show_trace: bool = False) -> Outcome:
         trace = world.trace
         return Outcome(seed, trace.digest, violation, tuple(trace.tail), dict(trace.counts), now_s)
 
-    with small_limits(plan):
-        return run_virtually(play)
+    try:
+        with small_limits(plan):
+            return run_virtually(play)
+    except Deadlock as error:
+        return Outcome(seed, "", f"deadlock: {error}", (), {}, 0.0)
 
 
 def _show(line: str) -> None:

@@ -390,7 +390,8 @@ class World:
             return
         service = process.service
         partitions = len(service.catalog.partitions)
-        slack = partitions * (self.plan.chunk_bytes + 2 * self.plan.batch_bytes_max)
+        # An open chunk and one that was not durable when it was sealed, and what is in flight.
+        slack = partitions * (2 * self.plan.chunk_bytes + 12 * self.plan.batch_bytes_max)
         slack += process.wal.queued_bytes + 16 * self.plan.batch_bytes_max
         used = service._budget.bytes_used
         if used > self.plan.tail_bytes_max + slack:
