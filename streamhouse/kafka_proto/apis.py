@@ -43,7 +43,15 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -51,6 +59,8 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
+DELETE_GROUPS: Final = 42
+OFFSET_DELETE: Final = 47
 DESCRIBE_CLUSTER: Final = 60
 
 APIS: Final[Mapping[int, Api]] = {
@@ -61,8 +71,16 @@ APIS: Final[Mapping[int, Api]] = {
         Api(FETCH, "Fetch", 4, 18, 4),
         Api(LIST_OFFSETS, "ListOffsets", 1, 11, 1),
         Api(METADATA, "Metadata", 0, 13, 0),
+        Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 2),
+        Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 1),
         # librdkafka compresses with lz4 only if version 0 is offered.
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 0),
+        Api(JOIN_GROUP, "JoinGroup", 0, 9, 0),
+        Api(HEARTBEAT, "Heartbeat", 0, 4, 0),
+        Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 0),
+        Api(SYNC_GROUP, "SyncGroup", 0, 5, 0),
+        Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 0),
+        Api(LIST_GROUPS, "ListGroups", 0, 5, 0),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 0),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 2),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 1),
@@ -70,6 +88,8 @@ APIS: Final[Mapping[int, Api]] = {
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 0),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 2),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 1),
+        Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 0),
+        Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
     )
 }

@@ -36,6 +36,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "uuid": UUIDS,
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": ints(32).map(lambda ms: timedelta(milliseconds=ms)),
+    "timedelta_i64": ints(50).map(lambda ms: timedelta(milliseconds=ms)),
     "datetime_i64": st.integers(0, 2**32).map(lambda s: datetime.fromtimestamp(s, UTC)),
 }
 
