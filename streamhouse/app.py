@@ -35,6 +35,7 @@ from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
+from streamhouse.server.kafka.quotas import ClientQuotas
 from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, settle_heap, tune_process
 from streamhouse.wal.file_wal import FileWal
 from streamhouse.wal.os_disk import OsDisk
@@ -120,6 +121,8 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     await agent.start()
     stack.push_async_callback(agent.stop)
 
+    quotas = ClientQuotas(metadata, clock)
+    await quotas.load()
     door = Door(
         agent=agent,
         clock=clock,
@@ -129,6 +132,14 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         rack=settings.agent_zone or None,
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
+        quotas=quotas,
+        topic_defaults={
+            "segment.bytes": str(settings.segment_max_size),
+            "segment.ms": str(settings.segment_max_age_ms),
+        },
+        log_dir=str(data.path.resolve()),
+        connection_idle_ms=settings.connection_idle_ms,
+        partitions_growable=settings.topic_partitions_growable,
     )
     listener = KafkaListener(
         door,
