@@ -11,7 +11,8 @@ from streamhouse.agent.batch_run import BatchRun
 from streamhouse.agent.partition import Partition
 from streamhouse.agent.reader import ColdReader
 from streamhouse.kafka_proto.record_batch import decode_records, read_header
-from streamhouse.model.errors import NotFound
+from streamhouse.model.errors import DecodeError, NotFound
+from streamhouse.model.records import Record
 
 
 class FoundOffset(NamedTuple):
@@ -35,7 +36,7 @@ class TimestampLookup:
                 batch = run.batch(index)
                 if read_header(batch).max_timestamp_ms < timestamp_ms:
                     continue
-                for record in decode_records(batch):
+                for record in _records(batch):
                     if record.offset >= log_start and record.timestamp_ms >= timestamp_ms:
                         return FoundOffset(record.offset, record.timestamp_ms)
         return None
@@ -55,6 +56,8 @@ class TimestampLookup:
         offset = base
         while offset < end:
             run = await self._reader.run_at(partition, offset)
+            if run is None:
+                break
             best = _newest_of(run, end, partition.machine.log_start, best)
             offset = max(run.end, offset + 1)
         return best
@@ -70,6 +73,8 @@ class TimestampLookup:
                 offset = following
                 continue
             run = await self._reader.run_at(partition, offset)
+            if run is None:
+                return
             yield run
             offset = max(run.end, offset + 1)
 
@@ -94,6 +99,15 @@ class TimestampLookup:
         return entry.last + 1 if entry.timestamp_max_ms < timestamp_ms else offset
 
 
+def _records(batch: memoryview) -> list[Record]:
+    """The records of a batch. If a client sent rubbish in an intact batch, its header must do."""
+    try:
+        return decode_records(batch)
+    except DecodeError:
+        header = read_header(batch)
+        return [Record(header.base_offset, header.max_timestamp_ms, None, None)]
+
+
 def _stretches(partition: Partition) -> list[tuple[int, int, int]]:
     """(highest timestamp, base, end) of segments and chunks, the most promising first."""
     log_start, hot = partition.machine.log_start, partition.tail.base
@@ -116,7 +130,7 @@ def _newest_of(
         batch = run.batch(index)
         if best is not None and read_header(batch).max_timestamp_ms < best.timestamp_ms:
             continue
-        for record in decode_records(batch):
+        for record in _records(batch):
             newer = best is None or (
                 (record.timestamp_ms, -record.offset) > (best.timestamp_ms, -best.offset)
             )

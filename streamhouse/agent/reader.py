@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from streamhouse.agent.batch_run import BatchRun, index_for
+from streamhouse.agent.batch_run import BatchRun
 from streamhouse.agent.partition import Partition
 from streamhouse.agent.tail import Buffer, Chunk
 from streamhouse.model.errors import NotFound, Unavailable
@@ -108,28 +108,47 @@ class ColdReader:
             if hot is not None:
                 return found + hot
             run = await self.run_at(partition, offset)
+            if run is None:
+                break
             part = run.cut(offset, stop_offset, bytes_max, at_least_one and not found)
             if not len(part):
                 break
             found.append(part)
             bytes_max -= len(part)
-            start = run.positions[index_for(run.bases, offset)]
+            start = run.positions[run.index_from(offset)]
             if start + len(part) < len(run.body):
                 break
             offset = run.end
         return found
 
-    async def run_at(self, partition: Partition, offset: int) -> BatchRun:
-        """The run of batches that holds `offset` (or begins right after a gap there)."""
-        for _ in range(RESOLVE_TRIES_MAX):
-            chunk = partition.tail.chunk_at(offset)
+    async def run_at(self, partition: Partition, offset: int) -> BatchRun | None:
+        """The run of batches that holds `offset` or what follows it in a gap; None at the log end.
+
+        Gaps are left by accepted loss of WAL entries.
+        """
+        tries = 0
+        while offset < partition.machine.offset_durable:
             try:
+                chunk = self._chunk_from(partition, offset)
                 if chunk is not None:
                     return await self._run_of_chunk(partition, chunk)
-                return await self._run_of_segment(partition.segment_for(offset), offset)
+                segment = partition.segment_for(offset)
+                run = await self._run_of_segment(segment, offset)
+                if run is not None:
+                    return run
+                offset = segment.end
             except NotFound:
-                continue  # rolled, merged or retired meanwhile: resolve the offset again
-        raise Unavailable(f"{partition.tp}: offset {offset} moved {RESOLVE_TRIES_MAX} times")
+                tries += 1  # rolled, merged or retired meanwhile: resolve the offset again
+                if tries == RESOLVE_TRIES_MAX:
+                    raise Unavailable(f"{partition.tp}: offset {offset} keeps moving") from None
+        return None
+
+    def _chunk_from(self, partition: Partition, offset: int) -> Chunk | None:
+        """The chunk to read for `offset`, unless a segment has to be asked."""
+        tail = partition.tail
+        if offset < tail.base and offset < partition.machine.segments_end:
+            return None
+        return next(tail.chunks_from(offset), None)
 
     async def chunk_body(self, chunk: Chunk) -> Buffer:
         """The batches of a sealed chunk end to end, from memory or from the WAL."""
@@ -150,11 +169,11 @@ class ColdReader:
 
         return await self.runs.load((partition.tp, chunk.base), fill)
 
-    async def _run_of_segment(self, segment: SegmentRef, offset: int) -> BatchRun:
+    async def _run_of_segment(self, segment: SegmentRef, offset: int) -> BatchRun | None:
         tail = await self.tail_of(segment.key, segment.bytes_stored)
         index = tail.find_block(offset)
         if index is None:
-            raise NotFound(f"{segment.key}: no block at or after offset {offset}")
+            return None  # the rest of the segment is a gap
         return await self._run_of_block(segment, tail, index)
 
     async def _run_of_block(self, segment: SegmentRef, tail: SegmentTail, index: int) -> BatchRun:

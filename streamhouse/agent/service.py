@@ -45,7 +45,7 @@ from streamhouse.model.errors import (
     StreamhouseError,
     Unavailable,
 )
-from streamhouse.model.ids import TopicId
+from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.limits import (
     PRODUCER_IDLE_MS_MAX,
     PRODUCER_IDS_PER_BLOCK,
@@ -102,6 +102,7 @@ class AgentService:
         self._tasks: list[asyncio.Task[None]] = []
         self._complaints: dict[str, str] = {}
         self._catalog_doubtful = False
+        self._held: dict[TopicPartition, int] = {}
         self._producer_ids = range(0)
         # A process that died between registering and trimming, or a deleted topic, leaves WAL
         # files that no roll will ever free.
@@ -167,6 +168,8 @@ class AgentService:
             if partition.tail.bytes_unrolled:
                 self.appender.dirty[partition] = None
         await self._ports.wal.start(WalEvents(self._durability.on_durable, self._on_wal_failed))
+        for partition in self.recovery.gaps:
+            await self.roller.close_gap(partition)
         for run in (self._roll_loop, self._upkeep_loop):
             task = asyncio.create_task(run(), name=run.__name__)
             task.add_done_callback(self._on_task_done)
@@ -445,7 +448,8 @@ class AgentService:
             await self._attempt("delete topics", self._remove_deleted)
             if (now - retained) * 1000 >= self._options.retention_check_interval_ms:
                 retained = now
-                await self._for_each("retention", self.retain)
+                if await self._attempt("read holds", self.read_holds):
+                    await self._for_each("retention", self.retain)
                 await self._for_each("merge", self.merger.merge)
                 await self._attempt("remove retired objects", self._remove_retired)
             if (now - manifested) * 1000 >= self._options.manifest_interval_ms:
@@ -462,6 +466,7 @@ class AgentService:
         metadata, fence = self._ports.metadata, machine.fence
         settings = partition.topic.settings
         log_start = log_start_after(partition.segments, settings, machine.log_start, now_ms)
+        log_start = min(log_start, self._held.get(partition.tp, log_start))
         if log_start > machine.log_start:
             await _settled(lambda: metadata.raise_log_start(fence, log_start, log_start))
             machine.on_log_start(log_start)
@@ -471,6 +476,14 @@ class AgentService:
             return False
         change = SegmentReplacement(fence, tuple(s.key for s in old), ())
         await self.swap.replace(partition, change)
+        return True
+
+    async def read_holds(self) -> bool:
+        """Where readers with a named hold stand; retention stays behind the slowest."""
+        held: dict[TopicPartition, int] = {}
+        for hold in await self._ports.metadata.holds(self._clock.now_ms()):
+            held[hold.tp] = min(hold.offset, held.get(hold.tp, hold.offset))
+        self._held = held
         return True
 
     async def _remove_deleted(self) -> bool:
@@ -500,8 +513,9 @@ class AgentService:
             log.info("%s: %s", job, error)
             return False
         except StreamhouseError as error:
-            if self._complaints.get(job) != str(error):
-                self._complaints[job] = str(error)
+            known = self._complaints.get(job)
+            self._complaints[job] = str(error)
+            if known is None:  # messages differ by key and time, so the job is what counts
                 level = logging.ERROR if isinstance(error, Corrupt) else logging.WARNING
                 log.log(level, "%s will be tried again: %s", job, error)
             return False

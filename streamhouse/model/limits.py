@@ -7,6 +7,7 @@ GIB = 1024 * MIB
 # Kafka door
 FRAME_BYTES_MAX = 100 * MIB  # socket.request.max.bytes
 FRAME_BYTES_POOLED = 64 * KIB  # frames up to this size share the connection's receive buffer
+FRAME_BYTES_TRUSTED = 1 * MIB  # allocated on announcement; beyond it memory follows what came
 CONNECTIONS_MAX = 10_000
 CONNECTION_IDLE_MS_MAX = 600_000  # connections.max.idle.ms
 REQUESTS_IN_FLIGHT_MAX = 64  # per connection; then its socket is not read

@@ -86,6 +86,22 @@ _HELP = {
 }
 
 
+_MINIMUM = {
+    "segment_max_size": 1,
+    "segment_max_age_ms": 1,
+    "wal_batch_max_age_ms": 0,
+    "wal_max_bytes": 2 * limits.WAL_FILE_BYTES,
+    "default_partitions": 1,
+    "delete_grace_ms": 0,
+    "retention_check_interval_ms": 1,
+    "manifest_interval_ms": 1,
+    "tail_max_bytes": 1,
+    "cache_max_bytes": 1,
+    "max_connections": 1,
+    "connection_idle_ms": 1,
+}
+
+
 def _settings() -> tuple[Setting, ...]:
     defaults = Settings()
     found = []
@@ -119,7 +135,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _parse(setting: Setting, raw: Any) -> Any:
-    if isinstance(raw, setting.kind):
+    if setting.kind is not int and isinstance(raw, setting.kind):
         return raw
     text = str(raw).strip()
     if setting.kind is bool:
@@ -130,7 +146,15 @@ def _parse(setting: Setting, raw: Any) -> Any:
         raise Invalid(f"{setting.variable}={text!r} is not a switch; use 1 or 0")
     if setting.kind is int:
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
             raise Invalid(f"{setting.variable}={text!r} is not a whole number") from None
+        return _at_least(setting, number)
     return text
+
+
+def _at_least(setting: Setting, number: int) -> int:
+    minimum = _MINIMUM.get(setting.name, 0)
+    if number < minimum:
+        raise Invalid(f"{setting.variable}={number} is too small; it must be {minimum} or more")
+    return number

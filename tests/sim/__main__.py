@@ -1,4 +1,4 @@
-"""Run seeds of the simulation: `python -m tests.sim --seeds 0-499 --jobs 2`, or `--seeds 17 --trace`.
+"""Run seeds of the simulation: `--seeds 0-499 --jobs 2`, or one of them with `--seeds 17 --trace`.
 
 Ends with 1 if a seed violates an invariant, or if hardly anything happened in all of them.
 """
@@ -96,12 +96,14 @@ def _run_many(seeds: list[int], jobs: int, console: Console) -> Iterator[Outcome
 
 
 def show_failure(outcome: Outcome, console: Console) -> None:
-    console.print(f"\nseed {outcome.seed} violates {outcome.violation}", markup=False)
-    for line in outcome.tail:
-        console.print(f"    {line}", markup=False, highlight=False)
-    console.print(f"run it again: make sim SEEDS={outcome.seed}", markup=False)
-    command = f"python -m tests.sim --seeds {outcome.seed} --trace"
-    console.print(f"with all that happens: {command}", markup=False)
+    lines = [
+        f"seed {outcome.seed} violates {outcome.violation}",
+        *(f"    {line}" for line in outcome.tail),
+        f"seed {outcome.seed} violates {outcome.violation}",
+        f"run it again: make sim SEEDS={outcome.seed}",
+        f"with all that happens: .venv/bin/python -m tests.sim --seeds {outcome.seed} --trace",
+    ]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _report(outcomes: list[Outcome], console: Console) -> int:

@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._selector = _Timers(self)
-        self.set_task_factory(_make_task)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._now_s

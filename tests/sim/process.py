@@ -56,6 +56,7 @@ class Surroundings(Protocol):
     def on_put(self, process: "Process", key: ObjectKey) -> None: ...
     def on_deleted(self, process: "Process", keys: Collection[ObjectKey]) -> None: ...
     def pause_s(self) -> float: ...
+    def read_pause_s(self) -> float: ...
     def is_start_trouble(self, error: BaseException) -> bool: ...
 
 
@@ -237,9 +238,13 @@ class ProcessObjects:
         await self._process.around_effect(f"put {key}", put)
 
     async def get_range(self, key: ObjectKey, start: int, stop: int) -> bytes:
-        return await self._process.around_effect(
-            f"get {key} {start}-{stop}", lambda: self._inner.get_range(key, start, stop)
-        )
+        async def get() -> bytes:
+            pause_s = self._around.read_pause_s()
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            return await self._inner.get_range(key, start, stop)
+
+        return await self._process.around_effect(f"get {key} {start}-{stop}", get)
 
     async def size(self, key: ObjectKey) -> int:
         return await self._process.around_effect(f"size {key}", lambda: self._inner.size(key))

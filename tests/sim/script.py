@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from streamhouse.agent.service import AgentService
 from streamhouse.metadata import sqlite_topics
-from streamhouse.model.errors import Invalid
+from streamhouse.model.errors import Invalid, OffsetOutOfRange
 from streamhouse.model.ids import ObjectKey, TopicPartition
 from streamhouse.model.keys import parse_manifest_key, parse_segment_key, topic_key
 from tests.sim.actors import Administrator, Scene, Storm, cast, find, positions
@@ -160,7 +160,13 @@ async def _read_all(world: World, service: AgentService, tp: TopicPartition) -> 
     log_start = offset = machine.log_start
     while offset < machine.high_watermark:
         hw = machine.high_watermark
-        buffers = await service.read(partition, offset, bytes_max=50_000)
+        try:
+            buffers = await service.read(partition, offset, bytes_max=50_000)
+        except OffsetOutOfRange as error:  # retention does not wait for us
+            world.checker.on_out_of_range(tp, error, hw)
+            positions(world, partition)
+            log_start = offset = max(offset, error.log_start)
+            continue
         offset = world.checker.on_read(tp, offset, buffers, hw, hw)
     world.checker.check_complete(tp, log_start, machine.high_watermark, offset)
     for epoch in range(machine.epoch + 1):

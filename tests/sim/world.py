@@ -75,6 +75,7 @@ class Weather:
     """What is wrong with the outside at the moment."""
 
     slow_sync_s: float = 0.0
+    slow_read_s: float = 0.0  # of objects; may outlast the grace of deleted ones
     disk_full: bool = False
     sync_fails: bool = False
     crashes: bool = True  # whether steps may end a process
@@ -262,6 +263,10 @@ class World:
         if self.chance.random() < PAUSE_RATE:
             return self.chance.random() * PAUSE_S_MAX
         return 0.0
+
+    def read_pause_s(self) -> float:
+        slow_s = self.weather.slow_read_s
+        return self.chance.random() * slow_s if slow_s else 0.0
 
     def is_start_trouble(self, error: BaseException) -> bool:
         """A start may be refused only for what is wrong outside at this moment."""

@@ -19,6 +19,7 @@ from streamhouse.server.kafka.door import NODE_ID, Answer, Caller, Door, Frame
 
 VERSION_AUTO_CREATE_FLAG = 4
 VERSION_NULL_MEANS_ALL = 1
+VERSION_BY_ID = 12  # versions 10 and 11 have a field for it, and nothing that may be in it
 OPERATIONS_NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
@@ -62,6 +63,9 @@ def _look_up(
     missing: dict[str | UUID, ErrorCode] = {}
     for topic in asked:
         topic_id = getattr(topic, "topic_id", None)
+        if version < VERSION_BY_ID and (topic_id is not None or topic.name is None):
+            missing[topic.name or ""] = ErrorCode.INVALID_REQUEST
+            continue
         name = topic.name if topic_id is None else None
         result = door.find_topic(name, topic_id)
         if isinstance(result, ErrorCode):
