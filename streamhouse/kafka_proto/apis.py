@@ -63,6 +63,7 @@ ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
 DESCRIBE_QUORUM: Final = 55
 DESCRIBE_CLUSTER: Final = 60
 LIST_CONFIG_RESOURCES: Final = 74
@@ -97,6 +98,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
         Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 0),
         Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 0),
+        Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
         Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
         Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),

@@ -27,6 +27,7 @@ from tests.integration.admin_values import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     ELECT_LEADERS,
     GROUP,
     INCREMENTAL_ALTER_CONFIGS,
@@ -202,6 +203,7 @@ def test_the_brokers_settings_are_read_only(wire: Wire) -> None:
     assert alter(wire, "0", ("no.such.setting", SET, "7"), kind=BROKER) == 42
     assert alter(wire, "9", ("num.partitions", DELETE, None), kind=BROKER) == 42
     assert alter(wire, "0", ("num.partitions", DELETE, None), kind=BROKER) == 0
+    assert alter(wire, "0", ("leader.replication.throttled.rate", DELETE, None), kind=BROKER) == 0
     assert alter(wire, "g", ("x", SET, "7"), kind=GROUP) == 42
     assert config(wire, "0", BROKER)["num.partitions"].value == "1"
 
@@ -598,8 +600,9 @@ def test_topics_are_described_a_page_at_a_time(tmp_path: Path) -> None:
             ("c", 0),
             ("no-such", 3),
         ]
-        leaders = {p.leader_id for t in answer.topics for p in t.partitions}
-        assert leaders == {0}
+        described = [p for t in answer.topics for p in t.partitions]
+        assert {p.leader_id for p in described} == {0}
+        assert {p.eligible_leader_replicas for p in described} == {()}, "Java fails on null"
         for wrong in (("a", 0), ("b", -1)):
             cursor = {"topic_name": wrong[0], "partition_index": wrong[1]}
             answer = wire.call(DESCRIBE_TOPIC_PARTITIONS, 0, topics=named, cursor=cursor)
@@ -630,6 +633,16 @@ def test_this_node_decides_alone(wire: Wire, topic: str, version: int) -> None:
     assert (quorum.error_code, quorum.leader_id) == (0, 0)
     assert [voter.replica_id for voter in quorum.current_voters] == [0]
     assert other.error_code == 3
+
+
+def test_nobody_has_credentials(wire: Wire) -> None:
+    for users in (None, []):
+        answer = wire.call(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+        assert (answer.error_code, answer.results) == (0, ())
+    users = [{"name": "a"}, {"name": "b"}, {"name": "b"}]
+    answer = wire.call(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    codes = {row.user: row.error_code for row in answer.results}
+    assert codes == {"a": ErrorCode.resource_not_found, "b": ErrorCode.duplicate_resource}
 
 
 @pytest.mark.parametrize("version", [3, 4])

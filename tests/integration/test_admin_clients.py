@@ -72,7 +72,7 @@ def test_librdkafka_round_trip_of_settings(rd: admin.AdminClient, topic: str) ->
     replaced = admin.ConfigResource(
         admin.ResourceType.TOPIC, topic, set_config={"segment.ms": "5000"}
     )
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
         done(rd.alter_configs([replaced]))
     last = done(rd.describe_configs([resource]))
     assert (last["segment.ms"].value, last["retention.ms"].value) == ("5000", "604800000")

@@ -99,13 +99,14 @@ def edit_broker(door: Door, caller: Caller, name: str, edits: Sequence[ConfigEdi
         check_node(name)
     known = broker_config_names(door, caller)
     for edit in edits:
+        if edit.op is ConfigOp.DELETE:
+            continue  # tools clear what they might have set
         if edit.name not in known:
             raise Refused(ErrorCode.INVALID_REQUEST, f"unknown broker config {edit.name!r}")
-        if edit.op is not ConfigOp.DELETE:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"cannot update {edit.name} dynamically: set it when the server is started",
-            )
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"cannot update {edit.name} dynamically: set it when the server is started",
+        )
 
 
 def edit_loggers(name: str, edits: Sequence[ConfigEdit], *, validate_only: bool) -> None:

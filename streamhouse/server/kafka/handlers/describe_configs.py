@@ -3,7 +3,7 @@
 Owns: every topic setting with default, source and synonyms, the settings of this broker, and the
 levels of its loggers.
 Behaviour: settings that are not named are all told; an unknown name is left out. The cluster-wide
-broker resource (empty name) has no settings of its own.
+broker resource (empty name), groups and client metrics have no settings of their own.
 Versions: 1 synonyms and sources; 3 types and documentation; 4 flexible.
 """
 
@@ -79,7 +79,7 @@ def _rows(door: Door, caller: Caller, resource: Any, synonyms: bool) -> Rows:
         case Resource.BROKER_LOGGER:
             _check_node(name)
             return _logger_rows()
-        case Resource.CLIENT_METRICS:
+        case Resource.CLIENT_METRICS | Resource.GROUP:
             return []
         case other:
             raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {other} has no settings here")

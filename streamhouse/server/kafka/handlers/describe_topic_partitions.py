@@ -65,7 +65,15 @@ def _described(door: Door, topic: Topic, numbers: range) -> dict[str, Any]:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": False,
-        "partitions": [partition_row(door, topic, number) for number in numbers],
+        # Null lists are legal on the wire, and the Java client fails on them.
+        "partitions": [
+            {
+                **partition_row(door, topic, number),
+                "eligible_leader_replicas": (),
+                "last_known_elr": (),
+            }
+            for number in numbers
+        ],
         "topic_authorized_operations": TOPIC_OPERATIONS,
     }
 
