@@ -32,6 +32,7 @@ from streamhouse.server.grpc.server import GrpcServer
 from streamhouse.server.health import Health
 from streamhouse.server.http.app import build_http, http_runner
 from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
+from streamhouse.server.kafka.broker_settings import BrokerSettings
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
@@ -118,6 +119,8 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     options = _agent_options(settings, data.agent_id(settings.agent_id, ids), ids.nonce())
     ports = AgentPorts(metadata, objects, wal, workers, clock, ids)
     agent = AgentService(ports, options, on_fatal=_die)
+    broker_settings = BrokerSettings(metadata, agent)
+    await broker_settings.load()  # before anything acts on a default
     await agent.start()
     stack.push_async_callback(agent.stop)
 
@@ -133,6 +136,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
         quotas=quotas,
+        broker_settings=broker_settings,
         topic_defaults={
             "segment.bytes": str(settings.segment_max_size),
             "segment.ms": str(settings.segment_max_age_ms),

@@ -1,11 +1,12 @@
 """The leader's view of topics and partitions, kept equal to the metadata store by its writer."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from streamhouse.agent.partition import Partition
 from streamhouse.model.errors import NotFound
 from streamhouse.model.ids import TopicId, TopicPartition
-from streamhouse.model.topic import Topic
+from streamhouse.model.topic import Topic, parse_settings
 
 
 class Catalog:
@@ -13,13 +14,19 @@ class Catalog:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
+        self._defaults: Mapping[str, str] = {}  # what topics without a setting of their own take
 
     def add(self, topic: Topic, partitions: list[Partition]) -> None:
         assert len(partitions) == topic.partition_count
-        self._by_name[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
         for partition in partitions:
             self.partitions[partition.tp] = partition
+        self._put(topic)
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Settings for topics that have none of their own; in force at once."""
+        self._defaults = defaults
+        for topic in self.topics():
+            self._put(topic)
 
     def remove(self, topic_id: TopicId) -> list[Partition]:
         topic = self._by_id.pop(topic_id)
@@ -48,6 +55,7 @@ class Catalog:
         return self._put(replace(known, partition_count=count))
 
     def _put(self, topic: Topic) -> Topic:
+        topic = replace(topic, settings=parse_settings({**self._defaults, **topic.config}))
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         for number in range(topic.partition_count):

@@ -227,7 +227,7 @@ class AgentService:
             raise
         if self.catalog.find(topic.name) is None:  # not adopted meanwhile
             self.catalog.add(topic, partitions)
-        return topic
+        return self.catalog.find_id(topic.topic_id) or topic
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         metadata, now_ms = self._ports.metadata, self._clock.now_ms()
@@ -291,6 +291,10 @@ class AgentService:
             lambda: metadata.change_topic_config(topic.topic_id, changes, self._clock.now_ms())
         )
         return self.catalog.replace(changed) or changed
+
+    def set_topic_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Settings for topics that have none of their own; in force on return."""
+        self.catalog.set_defaults(defaults)
 
     async def grow_topic(self, topic: Topic, partition_count: int) -> Topic:
         """Add partitions; they are led on return. Raises NotFound, InvalidPartitionCount."""

@@ -12,8 +12,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from streamhouse.metadata import (
     database,
+    sqlite_administration,
     sqlite_partitions,
-    sqlite_quotas,
     sqlite_readers,
     sqlite_segments,
     sqlite_topics,
@@ -177,13 +177,19 @@ class SqliteMetadata:
     async def holds(self, now_ms: int) -> list[Hold]:
         return await self._read(sqlite_readers.holds, now_ms)
 
-    # QuotaStore
+    # QuotaStore and BrokerConfigStore
 
     async def client_quotas(self) -> list[ClientQuota]:
-        return await self._read(sqlite_quotas.client_quotas)
+        return await self._read(sqlite_administration.client_quotas)
 
     async def alter_client_quotas(self, changes: Sequence[QuotaChange]) -> None:
-        await self._write(sqlite_quotas.alter_client_quotas, changes)
+        await self._write(sqlite_administration.alter_client_quotas, changes)
+
+    async def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        return await self._read(sqlite_administration.broker_configs)
+
+    async def change_broker_config(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        await self._write(sqlite_administration.change_broker_config, broker, changes)
 
     async def _read(self, command: Command[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def work() -> T:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from streamhouse.model.topic import TOPIC_CONFIGS, ConfigType, InvalidConfig
+from streamhouse.model.topic import TOPIC_CONFIGS, ConfigDef, ConfigType, InvalidConfig
 
 
 class ConfigOp(IntEnum):
@@ -22,16 +22,20 @@ class ConfigEdit(NamedTuple):
     value: str | None  # None only for DELETE
 
 
-def changes_of(config: Mapping[str, str], edits: Sequence[ConfigEdit]) -> dict[str, str | None]:
-    """What becomes of each named topic setting; None gives it back to its default.
+def changes_of(
+    config: Mapping[str, str],
+    edits: Sequence[ConfigEdit],
+    known_configs: Mapping[str, ConfigDef] = TOPIC_CONFIGS,
+) -> dict[str, str | None]:
+    """What becomes of each named setting; None gives it back to its default.
 
     Values are not judged here, except that only lists can be appended to. Raises InvalidConfig.
     """
     changes: dict[str, str | None] = {}
     for name, op, value in edits:
-        known = TOPIC_CONFIGS.get(name)
+        known = known_configs.get(name)
         if known is None:
-            raise InvalidConfig(f"unknown topic config {name!r}")
+            raise InvalidConfig(f"unknown config {name!r}")
         if op is ConfigOp.DELETE:
             changes[name] = None
             continue

@@ -208,8 +208,26 @@ class QuotaStore(Protocol):
         """Make all changes or, raising Invalid, none."""
 
 
+class BrokerConfigStore(Protocol):
+    async def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Settings changed while brokers run, by broker; '' stands for all of them."""
+
+    async def change_broker_config(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        """Change the named settings and leave the others; None takes one back.
+
+        Raises Invalid, with nothing changed, for a setting that cannot be changed or a bad value.
+        """
+
+
 class MetadataStore(
-    TopicCatalog, Leadership, SegmentRegistry, OffsetStore, HoldStore, QuotaStore, Protocol
+    TopicCatalog,
+    Leadership,
+    SegmentRegistry,
+    OffsetStore,
+    HoldStore,
+    QuotaStore,
+    BrokerConfigStore,
+    Protocol,
 ):
     """All of it, as the composition root hands it out."""
 

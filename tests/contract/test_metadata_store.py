@@ -345,6 +345,24 @@ def test_client_quotas_are_kept(run_durable: Run) -> None:
     run_durable(read)
 
 
+def test_settings_of_brokers_are_kept(run_durable: Run) -> None:
+    async def write(store: MetadataStore) -> None:
+        assert await store.broker_configs() == {}
+        await store.change_broker_config("", {"log.retention.ms": "5", "num.io.threads": "4"})
+        await store.change_broker_config("0", {"log.retention.ms": "6"})
+        await store.change_broker_config("", {"num.io.threads": None})
+        for wrong in ({"log.retention.ms": "x"}, {"node.id": "7"}):
+            with pytest.raises(Invalid):
+                await store.change_broker_config("", {"log.flush.interval.ms": "9", **wrong})
+
+    async def read(store: MetadataStore) -> None:
+        expected = {"": {"log.retention.ms": "5"}, "0": {"log.retention.ms": "6"}}
+        assert await store.broker_configs() == expected
+
+    run_durable(write)
+    run_durable(read)
+
+
 def test_a_deleted_topic_is_gone_with_all_that_hung_on_it(run: Run) -> None:
     async def scenario(store: MetadataStore) -> None:
         fence = await orders_led(store)
@@ -940,6 +958,7 @@ async def contents(store: MetadataStore) -> list[object]:
         await store.committed_offsets("g"),
         await store.holds(0),
         await store.client_quotas(),
+        await store.broker_configs(),
         await store.cluster_id(),
     ]
 
@@ -963,6 +982,10 @@ def script(store: MetadataStore) -> list[tuple[str, Callable[[], Awaitable[objec
         ),
         ("grow_topic", lambda: store.grow_topic(T1, 3, 14)),
         ("alter_client_quotas", lambda: store.alter_client_quotas([quota])),
+        (
+            "change_broker_config",
+            lambda: store.change_broker_config("", {"log.retention.ms": "5"}),
+        ),
         ("take_partitions", lambda: store.take_partitions("agent", "i1", "w1")),
         ("commit_segment", lambda: store.commit_segment(c1)),
         ("take_partitions", lambda: store.take_partitions("agent", "i2", "w1")),

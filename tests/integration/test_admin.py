@@ -197,9 +197,9 @@ def test_resources_succeed_or_fail_one_by_one(wire: Wire, topic: str) -> None:
     assert [int(row.error_code) for row in answer.responses] == [42, 42]
 
 
-def test_the_brokers_settings_are_read_only(wire: Wire) -> None:
+def test_most_settings_of_the_broker_are_read_only(wire: Wire) -> None:
     assert alter(wire, "0", ("num.partitions", SET, "7"), kind=BROKER) == 42
-    assert alter(wire, "", ("log.retention.ms", SET, "7"), kind=BROKER) == 42
+    assert alter(wire, "", ("log.retention.ms", SET, "soon"), kind=BROKER) == 42
     assert alter(wire, "0", ("no.such.setting", SET, "7"), kind=BROKER) == 42
     assert alter(wire, "9", ("num.partitions", DELETE, None), kind=BROKER) == 42
     assert alter(wire, "0", ("num.partitions", DELETE, None), kind=BROKER) == 0
@@ -239,7 +239,8 @@ def test_describe_configs_tells_source_synonyms_type_and_meaning(
     assert found["segment.bytes"].value == "70000"
     assert not any(row.read_only for row in found.values())
     broker = config(wire, "0", BROKER, version)
-    assert all(row.read_only for row in broker.values())
+    assert broker["node.id"].read_only
+    assert not broker["log.retention.ms"].read_only
     assert broker["log.segment.bytes"].value == "70000"
     assert {"inter.broker.protocol.version", "log.dirs", "node.id", "listeners"} <= set(broker)
     if version >= 3:
@@ -247,6 +248,47 @@ def test_describe_configs_tells_source_synonyms_type_and_meaning(
         assert kinds == (5, 7)  # LONG, LIST
         assert all(row.documentation for row in (*found.values(), *broker.values()))
     assert config(wire, "", BROKER, version) == {}
+
+
+def sources(wire: Wire, name: str, setting: str, kind: int = TOPIC) -> list[tuple[str, int]]:
+    return [(s.value, s.source) for s in config(wire, name, kind)[setting].synonyms]
+
+
+def test_defaults_of_topics_change_while_the_broker_runs(tmp_path: Path) -> None:
+    batch = batch_of(b"x" * 2000)
+    too_large = ErrorCode.message_too_large
+    with running_server(tmp_path) as server:
+        with Wire(server.kafka) as wire:
+            wire.create_topic("plain")
+            wire.create_topic("own", max_message_bytes="5000")
+            change = ("message.max.bytes", SET, "1000")
+            assert alter(wire, "", change, kind=BROKER, validate_only=True) == 0
+            assert wire.produce("plain", batch).error_code == 0
+            assert alter(wire, "", change, kind=BROKER) == 0
+            assert wire.produce("plain", batch).error_code == too_large
+            assert wire.produce("own", batch).error_code == 0
+            wire.create_topic("later")
+            assert wire.produce("later", batch).error_code == too_large
+        server.kill9()
+        server.start()
+        with Wire(server.kafka) as wire:
+            assert wire.produce("plain", batch).error_code == too_large
+            assert config(wire, "", BROKER).keys() == {"message.max.bytes"}
+            assert alter(wire, "0", ("message.max.bytes", SET, "3000"), kind=BROKER) == 0
+            assert wire.produce("plain", batch).error_code == 0  # this broker's own wins
+            fallback = [("3000", 2), ("1000", 3), ("1048588", 5)]
+            assert sources(wire, "plain", "max.message.bytes") == fallback
+            assert sources(wire, "own", "max.message.bytes") == [("5000", 1), *fallback]
+            assert sources(wire, "0", "message.max.bytes", BROKER) == fallback
+            resource = {"resource_type": BROKER, "resource_name": "0"}
+            other = [{"name": "log.retention.ms", "value": "99999"}]
+            resources = [{**resource, "configs": other}]
+            (row,) = wire.call(ALTER_CONFIGS, 2, resources=resources).responses
+            assert row.error_code == 0
+            assert wire.produce("plain", batch).error_code == too_large  # taken back
+            assert sources(wire, "plain", "retention.ms") == [("99999", 2), ("604800000", 5)]
+            assert alter(wire, "", ("message.max.bytes", DELETE, None), kind=BROKER) == 0
+            assert wire.produce("plain", batch).error_code == 0
 
 
 # -- settings that work ----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The broker's settings under Kafka's names, and the kinds of things that have settings.
 
-All of them are read-only: they come from flags and the environment, or are fixed. The values are
-those the process acts on, so a tool that reads them is not misled.
+Those of `model.broker_settings` can be changed while the broker runs; the others come from flags
+and the environment, or are fixed. The values are those the process acts on, so a tool that reads
+them is not misled.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from streamhouse.model import limits
+from streamhouse.model.broker_settings import DYNAMIC_CONFIGS
 from streamhouse.model.topic import TOPIC_CONFIGS, ConfigType
 from streamhouse.server.kafka.door import NODE_ID, Caller, Door
 
@@ -37,14 +39,15 @@ _BOOLEAN, _INT, _LONG, _TEXT, _LIST = (
 class BrokerConfig(NamedTuple):
     name: str
     type: ConfigType
-    value: str
+    value: str  # by flags and the environment
     default: str | None  # None: there is none, the value is this process's own
     doc: str
+    read_only: bool = True
 
 
 def broker_configs(door: Door, caller: Caller) -> list[BrokerConfig]:
     """Every setting of the broker, by name."""
-    found = {config.name: config for config in (*_of_topics(door), *_own(door, caller))}
+    found = {config.name: config for config in (*_dynamic(door), *_own(door, caller))}
     return [found[name] for name in sorted(found)]
 
 
@@ -52,13 +55,11 @@ def broker_config_names(door: Door, caller: Caller) -> frozenset[str]:
     return frozenset(config.name for config in broker_configs(door, caller))
 
 
-def _of_topics(door: Door) -> Iterator[BrokerConfig]:
-    """What topics fall back to."""
-    for known in TOPIC_CONFIGS.values():
-        if known.broker_name:
-            value = door.topic_defaults.get(known.name, known.default)
-            doc = f"Default of the topic setting {known.name}. {known.doc}"
-            yield BrokerConfig(known.broker_name, known.type, value, known.default, doc)
+def _dynamic(door: Door) -> Iterator[BrokerConfig]:
+    chosen = {TOPIC_CONFIGS[name].broker_name: value for name, value in door.topic_defaults.items()}
+    for known in DYNAMIC_CONFIGS.values():
+        value = chosen.get(known.name, known.default)
+        yield BrokerConfig(known.name, known.type, value, known.default, known.doc, False)
 
 
 def _own(door: Door, caller: Caller) -> Iterator[BrokerConfig]:

@@ -1,8 +1,8 @@
 """What AlterConfigs and IncrementalAlterConfigs share: one resource, judged and then changed.
 
 Behaviour, as in Kafka: resources succeed or fail one by one; a resource or setting named twice is
-INVALID_REQUEST; a value that a topic cannot have is INVALID_CONFIG; the broker's settings are
-read-only, which is INVALID_REQUEST. `validate_only` stops before the change.
+INVALID_REQUEST; a value that a topic cannot have is INVALID_CONFIG; a broker's setting that cannot
+be changed, or not to that value, is INVALID_REQUEST. `validate_only` stops before the change.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from streamhouse.kafka_proto.errors import ErrorCode
+from streamhouse.model.broker_settings import DYNAMIC_CONFIGS, check_broker_config
 from streamhouse.model.config_change import ConfigEdit, ConfigOp, changes_of, merged
 from streamhouse.model.errors import NotFound, OutcomeUnknown, StreamhouseError, Unavailable
 from streamhouse.model.topic import InvalidConfig, Topic, parse_settings
@@ -93,20 +94,28 @@ def _topic(door: Door, name: str) -> Topic:
     return topic
 
 
-def edit_broker(door: Door, caller: Caller, name: str, edits: Sequence[ConfigEdit]) -> None:
-    """Nothing can be set here, so only taking back what was never set succeeds."""
+async def edit_broker(
+    door: Door, caller: Caller, name: str, edits: Sequence[ConfigEdit], *, validate_only: bool
+) -> None:
+    """Tools clear what they might have set, so taking back any setting succeeds."""
     if name:
         check_node(name)
-    known = broker_config_names(door, caller)
+    edits = [e for e in edits if e.op is not ConfigOp.DELETE or e.name in DYNAMIC_CONFIGS]
     for edit in edits:
-        if edit.op is ConfigOp.DELETE:
-            continue  # tools clear what they might have set
-        if edit.name not in known:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"unknown broker config {edit.name!r}")
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"cannot update {edit.name} dynamically: set it when the server is started",
-        )
+        if edit.name not in DYNAMIC_CONFIGS:
+            known = edit.name in broker_config_names(door, caller)
+            text = "set it when the server is started" if known else "there is no such setting"
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"cannot update {edit.name} dynamically: {text}"
+            )
+    try:
+        current = door.broker_settings.of(name)
+        changes = changes_of(current, edits, DYNAMIC_CONFIGS)
+        check_broker_config(merged(current, changes))
+    except InvalidConfig as error:  # Kafka's code for it (KAFKA-13609)
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if not validate_only and changes:
+        await door.broker_settings.change(name, changes)
 
 
 def edit_loggers(name: str, edits: Sequence[ConfigEdit], *, validate_only: bool) -> None:

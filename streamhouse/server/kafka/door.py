@@ -13,6 +13,7 @@ from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.topic import InvalidTopicName, Topic, check_topic_name
 from streamhouse.ports.clock import Clock
 from streamhouse.ports.disk import Buffer
+from streamhouse.server.kafka.broker_settings import BrokerSettings
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.quotas import ClientQuotas
 
@@ -61,6 +62,7 @@ class Door:
     auto_create_topics: bool
     default_partitions: int
     quotas: ClientQuotas
+    broker_settings: BrokerSettings
     topic_defaults: Mapping[str, str]  # topic settings whose default this process chose
     log_dir: str
     connection_idle_ms: int

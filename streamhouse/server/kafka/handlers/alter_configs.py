@@ -1,8 +1,8 @@
 """AlterConfigs (key 33), versions 0-2.
 
-Owns: replacing all settings of a topic: what is not named goes back to its default.
-Behaviour: as IncrementalAlterConfigs, which clients should prefer (KIP-339). The broker has no
-settings that could be set, so only an empty list succeeds there.
+Owns: replacing all settings of a topic, or all that were changed of the broker: what is not named
+goes back to its default.
+Behaviour: as IncrementalAlterConfigs, which clients should prefer (KIP-339).
 Versions: 2 flexible.
 """
 
@@ -43,7 +43,16 @@ async def _alter(door: Door, caller: Caller, resource: Any, validate_only: bool)
             config = {c.name: c.value.strip() for c in resource.configs}
             await replace_topic_config(door, name, config, validate_only=validate_only)
         case Resource.BROKER:
-            edits = [ConfigEdit(c.name, ConfigOp.SET, c.value) for c in resource.configs]
-            edit_broker(door, caller, name, edits)
+            await edit_broker(
+                door, caller, name, _replacing(door, resource), validate_only=validate_only
+            )
         case other:
             raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {other} cannot be altered")
+
+
+def _replacing(door: Door, resource: Any) -> list[ConfigEdit]:
+    """Edits that leave nothing of what was set before."""
+    named = {config.name for config in resource.configs}
+    before = door.broker_settings.of(resource.resource_name)
+    dropped = [ConfigEdit(name, ConfigOp.DELETE, None) for name in before if name not in named]
+    return [ConfigEdit(c.name, ConfigOp.SET, c.value) for c in resource.configs] + dropped

@@ -118,7 +118,7 @@ def _created(door: Door, spec: TopicSpec, topic: Topic | None) -> dict[str, Any]
 
 def _config_rows(door: Door, spec: TopicSpec) -> list[dict[str, Any]]:
     """What DescribeConfigs says of the topic, as far as this message has fields for it."""
-    rows = topic_config_rows(spec.config, door.topic_defaults)
+    rows = topic_config_rows(door, spec.config)
     return [{name: row[name] for name in CONFIG_FIELDS} for row in rows]
 
 

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0-1.
 
-Owns: SET, DELETE, APPEND and SUBTRACT on the settings of topics, and the levels of loggers.
-Behaviour: a change is in force when its success is answered. The broker's settings are read-only.
+Owns: SET, DELETE, APPEND and SUBTRACT on the settings of topics and of the broker, and the levels
+of loggers.
+Behaviour: a change is in force when its success is answered.
 Gaps: no settings of groups and client metrics.
 Versions: 1 flexible.
 """
@@ -40,7 +41,9 @@ async def _alter(door: Door, caller: Caller, resource: Any, validate_only: bool)
         case Resource.TOPIC:
             await edit_topic(door, resource.resource_name, edits, validate_only=validate_only)
         case Resource.BROKER:
-            edit_broker(door, caller, resource.resource_name, edits)
+            await edit_broker(
+                door, caller, resource.resource_name, edits, validate_only=validate_only
+            )
         case Resource.BROKER_LOGGER:
             edit_loggers(resource.resource_name, edits, validate_only=validate_only)
         case other:

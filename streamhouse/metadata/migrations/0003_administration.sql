@@ -7,3 +7,11 @@ CREATE TABLE client_quotas (
     value  REAL NOT NULL,
     PRIMARY KEY (entity, key)
 ) WITHOUT ROWID;
+
+-- Settings of the broker that were changed while it runs: of one broker, or ('') of all.
+CREATE TABLE broker_configs (
+    broker TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    PRIMARY KEY (broker, name)
+) WITHOUT ROWID;

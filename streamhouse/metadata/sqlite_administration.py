@@ -1,10 +1,15 @@
-"""Client quotas on SQLite. Each function is one command's work inside its caller's transaction."""
+"""Quotas and settings of the broker on SQLite.
+
+Each function is one command's work inside a transaction that its caller holds.
+"""
 
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from streamhouse.model.broker_settings import check_broker_config
+from streamhouse.model.config_change import merged
 from streamhouse.model.quotas import ClientQuota, Entity, QuotaChange, check_change
 
 
@@ -30,6 +35,25 @@ def alter_client_quotas(db: sqlite3.Connection, changes: Sequence[QuotaChange]) 
                     " ON CONFLICT (entity, key) DO UPDATE SET value = excluded.value",
                     (entity, key, value),
                 )
+
+
+def broker_configs(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for broker, name, value in db.execute("SELECT broker, name, value FROM broker_configs"):
+        found[broker][name] = value
+    return dict(found)
+
+
+def change_broker_config(
+    db: sqlite3.Connection, broker: str, changes: Mapping[str, str | None]
+) -> None:
+    config = merged(broker_configs(db).get(broker, {}), changes)
+    check_broker_config(config)
+    db.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+    db.executemany(
+        "INSERT INTO broker_configs (broker, name, value) VALUES (?, ?, ?)",
+        ((broker, name, value) for name, value in config.items()),
+    )
 
 
 def _to_json(entity: Entity) -> str:
