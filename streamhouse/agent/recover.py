@@ -88,6 +88,13 @@ class Recovery:
         rows = await self._take(topic.topic_id)
         return (await self.partitions_of([topic], rows))[0][1]
 
+    async def take_added(self, topic: Topic, number_first: int) -> list[Partition]:
+        """Lead the partitions of a topic from `number_first` on; the others are led already."""
+        rows = await self._take(topic.topic_id)
+        numbers = range(number_first, topic.partition_count)
+        added = {tp: row for tp, row in rows.items() if tp.partition in numbers}
+        return (await self.partitions_of([topic], added))[0][1]
+
     async def _take(self, topic_id: TopicId | None) -> dict[TopicPartition, PartitionRow]:
         try:
             rows = await self._metadata.take_partitions(

@@ -228,7 +228,7 @@ class AgentService:
             raise
         if self.catalog.find(topic.name) is None:  # not adopted meanwhile
             self.catalog.add(topic, partitions)
-        return topic
+        return self.catalog.find_id(topic.topic_id) or topic
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         metadata, now_ms = self._ports.metadata, self._clock.now_ms()
@@ -262,22 +262,62 @@ class AgentService:
                 if topic.topic_id not in stored:
                     self._forget(topic.topic_id)
             for topic in stored.values():
-                if self.catalog.find_id(topic.topic_id) is None:
-                    partitions = await self.recovery.take_topic(topic)
-                    if self.catalog.find(topic.name) is None:
-                        self.catalog.add(topic, partitions)
+                await self._adopt(topic)
         except StreamhouseError:
             self._catalog_doubtful = True
             raise
         return True
+
+    async def _adopt(self, topic: Topic) -> None:
+        known = self.catalog.find_id(topic.topic_id)
+        if known is None:
+            partitions = await self.recovery.take_topic(topic)
+            if self.catalog.find(topic.name) is None:
+                self.catalog.add(topic, partitions)
+        elif known.partition_count < topic.partition_count:
+            with suppress(NotFound):  # deleted meanwhile
+                await self._lead_added(topic)
 
     async def set_topic_config(self, topic: Topic, config: Mapping[str, str]) -> Topic:
         metadata = self._ports.metadata
         changed = await _settled(
             lambda: metadata.set_topic_config(topic.topic_id, config, self._clock.now_ms())
         )
-        self.catalog.replace(changed)
-        return changed
+        return self.catalog.replace(changed) or changed
+
+    async def change_topic_config(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
+        """Change the named settings only; they are in force on return."""
+        metadata = self._ports.metadata
+        changed = await _settled(
+            lambda: metadata.change_topic_config(topic.topic_id, changes, self._clock.now_ms())
+        )
+        return self.catalog.replace(changed) or changed
+
+    def set_topic_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Settings for topics that have none of their own; in force on return."""
+        self.catalog.set_defaults(defaults)
+
+    async def grow_topic(self, topic: Topic, partition_count: int) -> Topic:
+        """Add partitions; they are led on return. Raises NotFound, InvalidPartitionCount."""
+        metadata, topic_id = self._ports.metadata, topic.topic_id
+        try:
+            grown = await _settled(
+                lambda: metadata.grow_topic(topic_id, partition_count, self._clock.now_ms())
+            )
+            return await self._lead_added(grown)
+        except (Unavailable, OutcomeUnknown):
+            self._catalog_doubtful = True  # the store may have partitions that we do not lead
+            raise
+
+    async def _lead_added(self, topic: Topic) -> Topic:
+        known = self.catalog.find_id(topic.topic_id)
+        if known is None:
+            raise NotFound(f"topic {topic.name!r} was deleted meanwhile")
+        added = await _settled(lambda: self.recovery.take_added(topic, known.partition_count))
+        grown = self.catalog.grow(topic, added)
+        if grown is None:
+            raise NotFound(f"topic {topic.name!r} was deleted meanwhile")
+        return grown
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import pytest
 from crc32c import crc32c
 
 from streamhouse.kafka_proto.apis import APIS
+from tests.integration.admin_values import admin_values
 from tests.integration.kafka_wire import (
     ACKS_ALL,
     API_VERSIONS,
@@ -186,6 +187,7 @@ def honest(topic_id: UUID) -> dict[int, dict[str, Any]]:
         DESCRIBE_CONFIGS: {"resources": [resource]},
         DESCRIBE_CLUSTER: {},
     }
+    values |= admin_values(name)
     assert values.keys() == APIS.keys()
     return values
 

@@ -233,6 +233,10 @@ class _Fetch:
         session = self._scope.session
         if session is not None:
             rotate(session, served)
+        size_bytes = sum(read.size for read in self._reads)
+        throttle_ms = self._door.quotas.fetched_ms(self._caller.header.client_id, size_bytes)
+        if throttle_ms:
+            self._caller.mute(throttle_ms)
         return tuple(
             encode_response(
                 self._caller.header.api_version,
@@ -242,6 +246,7 @@ class _Fetch:
                     for group, results in topics.items()
                 ],
                 session_id=session.session_id if session else 0,
+                throttle_ms=throttle_ms,
             )
         )
 
