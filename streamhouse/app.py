@@ -20,6 +20,7 @@ from aiohttp import web
 from streamhouse import __version__
 from streamhouse.agent.service import AgentOptions, AgentPorts, AgentService
 from streamhouse.data_dir import DataDirectory
+from streamhouse.groups.service import GroupOptions, GroupService
 from streamhouse.metadata.sqlite import SqliteMetadata
 from streamhouse.metrics.exposition import MetricSources, render
 from streamhouse.model.errors import Invalid, StartRefused
@@ -126,8 +127,19 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
 
     quotas = ClientQuotas(metadata, clock)
     await quotas.load()
+    groups = GroupService(
+        metadata,
+        clock,
+        ids,
+        GroupOptions(initial_delay_ms=settings.group_initial_rebalance_delay_ms),
+        on_fatal=_die,
+    )
+    await groups.start()
+    stack.push_async_callback(groups.stop)
+
     door = Door(
         agent=agent,
+        groups=groups,
         clock=clock,
         sessions=FetchSessions(FETCH_SESSIONS_MAX),
         cluster_id=await metadata.cluster_id(),
@@ -156,6 +168,7 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     sources = MetricSources(agent=agent, wal=wal, kafka=listener, http=counters)
     parts = HttpParts(
         agent=agent,
+        groups=groups,
         metadata=metadata,
         settings=settings,
         identity=AgentIdentity(options.agent_id, __version__, clock.now_ms(), settings.agent_zone),

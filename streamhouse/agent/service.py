@@ -180,6 +180,7 @@ class AgentService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reader.close()
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._flush()

@@ -16,6 +16,7 @@ _COMMANDS = {
     "topics": "List, create, describe, change and delete topics.",
     "produce": "Write records to a topic.",
     "consume": "Read records of a topic.",
+    "groups": "List, describe, reset and delete consumer groups.",
     "segments": "Look into stored segments, without a server.",
     "doctor": "Check server, data directory and machine.",
     "version": "Show the version.",
@@ -51,6 +52,8 @@ def _load(name: str) -> click.Command | None:
             from streamhouse.cli.produce import command
         case "consume":
             from streamhouse.cli.consume import command
+        case "groups":
+            from streamhouse.cli.groups import command
         case "segments":
             from streamhouse.cli.segments import command
         case "doctor":

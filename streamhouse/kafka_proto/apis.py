@@ -43,7 +43,15 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -57,10 +65,12 @@ DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
+OFFSET_DELETE: Final = 47
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
 DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
@@ -77,8 +87,16 @@ APIS: Final[Mapping[int, Api]] = {
         Api(FETCH, "Fetch", 4, 18, 4),
         Api(LIST_OFFSETS, "ListOffsets", 1, 11, 1),
         Api(METADATA, "Metadata", 0, 13, 0),
+        Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 2),
+        Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 1),
         # librdkafka compresses with lz4 only if version 0 is offered.
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 0),
+        Api(JOIN_GROUP, "JoinGroup", 0, 9, 0),
+        Api(HEARTBEAT, "Heartbeat", 0, 4, 0),
+        Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 0),
+        Api(SYNC_GROUP, "SyncGroup", 0, 5, 0),
+        Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 0),
+        Api(LIST_GROUPS, "ListGroups", 0, 5, 0),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 0),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 2),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 1),
@@ -92,10 +110,12 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 0),
         Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 1),
         Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 0),
+        Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 0),
         Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 0),
         Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0),
         Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
         Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
+        Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 0),
         Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 0),
         Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 0),
         Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),

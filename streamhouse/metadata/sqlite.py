@@ -6,13 +6,14 @@ while its command runs must treat it as OutcomeUnknown: the command is not inter
 """
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from streamhouse.metadata import (
     database,
     sqlite_administration,
+    sqlite_groups,
     sqlite_partitions,
     sqlite_readers,
     sqlite_segments,
@@ -20,6 +21,7 @@ from streamhouse.metadata import (
 )
 from streamhouse.metadata.runner import CLOSE, OPEN, Runner, ThreadRunner
 from streamhouse.model.errors import Unavailable
+from streamhouse.model.groups import GroupRow
 from streamhouse.model.ids import ObjectKey, TopicId, TopicPartition
 from streamhouse.model.partition import (
     Fence,
@@ -33,7 +35,13 @@ from streamhouse.model.partition import (
 from streamhouse.model.quotas import ClientQuota, QuotaChange
 from streamhouse.model.topic import Topic, TopicSpec
 from streamhouse.ports.clock import Ids
-from streamhouse.ports.metadata import CommittedOffset, DeletedTopic, Event, Hold
+from streamhouse.ports.metadata import (
+    CommittedOffset,
+    DeletedTopic,
+    Event,
+    GroupChanges,
+    Hold,
+)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -158,7 +166,7 @@ class SqliteMetadata:
     async def forget_retired(self, keys: Sequence[ObjectKey]) -> None:
         await self._write(sqlite_segments.forget_retired, keys)
 
-    # OffsetStore and HoldStore
+    # OffsetStore, GroupStore and HoldStore
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -167,6 +175,24 @@ class SqliteMetadata:
 
     async def committed_offsets(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         return await self._read(sqlite_readers.committed_offsets, group)
+
+    async def groups_with_offsets(self) -> list[str]:
+        return await self._read(sqlite_readers.groups_with_offsets)
+
+    async def delete_offsets(self, group: str, tps: Collection[TopicPartition]) -> None:
+        await self._write(sqlite_readers.delete_offsets, group, tps)
+
+    async def expire_offsets(self, before_ms: int, busy: Collection[str]) -> None:
+        await self._write(sqlite_readers.expire_offsets, before_ms, busy)
+
+    async def store_groups(self, changes: GroupChanges) -> frozenset[TopicPartition]:
+        return await self._write(sqlite_groups.store_groups, changes)
+
+    async def load_groups(self) -> list[GroupRow]:
+        return await self._read(sqlite_groups.load_groups)
+
+    async def delete_groups(self, groups: Collection[str]) -> None:
+        await self._write(sqlite_groups.delete_groups, groups)
 
     async def set_hold(self, hold: Hold, now_ms: int) -> None:
         await self._write(sqlite_readers.set_hold, hold, now_ms)

@@ -3,8 +3,9 @@
 Each function is one command's work inside a transaction that its caller holds.
 """
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from streamhouse.metadata.sqlite_partitions import get_row
@@ -17,6 +18,13 @@ def commit_offsets(
 ) -> None:
     for tp in offsets:
         get_row(db, tp)
+    put_offsets(db, group, offsets)
+
+
+def put_offsets(
+    db: sqlite3.Connection, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    """The partitions must exist."""
     db.executemany(
         "INSERT INTO committed_offsets"
         ' (group_id, topic_id, partition, "offset", leader_epoch, metadata, committed_ms)'
@@ -46,6 +54,28 @@ def committed_offsets(db: sqlite3.Connection, group: str) -> dict[TopicPartition
         (group,),
     )
     return {_tp(row[0], row[1]): CommittedOffset(*row[2:]) for row in rows}
+
+
+def groups_with_offsets(db: sqlite3.Connection) -> list[str]:
+    rows = db.execute("SELECT DISTINCT group_id FROM committed_offsets ORDER BY group_id")
+    return [group for (group,) in rows]
+
+
+def delete_offsets(db: sqlite3.Connection, group: str, tps: Collection[TopicPartition]) -> None:
+    db.executemany(
+        "DELETE FROM committed_offsets WHERE group_id = ? AND topic_id = ? AND partition = ?",
+        [(group, tp.topic_id.bytes, tp.partition) for tp in tps],
+    )
+
+
+def expire_offsets(db: sqlite3.Connection, before_ms: int, busy: Collection[str]) -> None:
+    db.execute(
+        "DELETE FROM committed_offsets WHERE committed_ms < ?1"
+        " AND group_id NOT IN (SELECT value FROM json_each(?2))"
+        " AND group_id NOT IN (SELECT group_id FROM consumer_groups"
+        "                      WHERE empty_since_ms IS NULL OR empty_since_ms >= ?1)",
+        (before_ms, json.dumps(sorted(busy))),
+    )
 
 
 def set_hold(db: sqlite3.Connection, hold: Hold, now_ms: int) -> None:

@@ -54,3 +54,15 @@ MANIFEST_INTERVAL_MS = 60_000
 HTTP_BODY_BYTES_MAX = 16 * MIB
 HTTP_RECORDS_MAX = 10_000
 HTTP_WAIT_MS_MAX = 30_000
+
+# Consumer groups
+GROUPS_MAX = 100_000
+GROUP_MEMBERS_MAX = 10_000  # group.max.size
+SESSION_TIMEOUT_MS_MIN = 6_000  # group.min.session.timeout.ms
+SESSION_TIMEOUT_MS_MAX = 1_800_000  # group.max.session.timeout.ms
+NEW_MEMBER_JOIN_MS_MAX = 300_000  # a new member that hears nothing for so long must join again
+GROUP_INITIAL_REBALANCE_DELAY_MS = 3_000  # group.initial.rebalance.delay.ms
+GROUP_WRITE_INTERVAL_MS = 10  # commits and group changes that arrive within it are one transaction
+OFFSET_METADATA_BYTES_MAX = 4_096  # offset.metadata.max.bytes
+OFFSET_RETENTION_MS = 7 * 24 * 3_600_000  # offsets.retention.minutes
+OFFSET_RETENTION_CHECK_MS = 600_000  # offsets.retention.check.interval.ms

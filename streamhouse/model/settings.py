@@ -46,6 +46,7 @@ class Settings:
     auto_create_topics: bool = True
     default_partitions: int = 1
     topic_partitions_growable: bool = False
+    group_initial_rebalance_delay_ms: int = limits.GROUP_INITIAL_REBALANCE_DELAY_MS
     delete_grace_ms: int = limits.DELETE_GRACE_MS
     retention_check_interval_ms: int = 30_000
     manifest_interval_ms: int = limits.MANIFEST_INTERVAL_MS
@@ -74,6 +75,7 @@ _HELP = {
     "auto_create_topics": "Create a topic when a client asks for its metadata.",
     "default_partitions": "Partitions of a topic that is created without a count.",
     "topic_partitions_growable": "Let CreatePartitions add partitions to existing topics.",
+    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members to join.",
     "delete_grace_ms": "How long an object stays after the last reference to it is gone.",
     "retention_check_interval_ms": "How often retention and merging look at every partition.",
     "manifest_interval_ms": "How often manifests are written for partitions that changed.",

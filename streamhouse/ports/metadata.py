@@ -5,10 +5,11 @@ the port. Each is atomic and safe to repeat after OutcomeUnknown. All raise Unav
 store was not reached. Split by caller; one adapter implements them all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamhouse.model.groups import GroupRow
 from streamhouse.model.ids import ObjectKey, TopicId, TopicPartition
 from streamhouse.model.partition import (
     Fence,
@@ -40,6 +41,20 @@ class CommittedOffset:
     leader_epoch: int
     metadata: str
     committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    group: str
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanges:
+    """What many groups have to remember, written together."""
+
+    rows: Sequence[GroupRow] = ()
+    offsets: Sequence[GroupOffsets] = ()  # a later one wins over an earlier one
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +203,33 @@ class OffsetStore(Protocol):
     async def committed_offsets(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Everything a group has committed; empty for an unknown group."""
 
+    async def groups_with_offsets(self) -> list[str]:
+        """Groups that have committed something, by name."""
+
+    async def delete_offsets(self, group: str, tps: Collection[TopicPartition]) -> None:
+        """Forget where a group stands in these partitions. Idempotent."""
+
+    async def expire_offsets(self, before_ms: int, busy: Collection[str]) -> None:
+        """Forget offsets committed before this time, unless their group is in use.
+
+        A group is in use if it is among `busy`, or if its row has members or had some after
+        `before_ms`. Idempotent.
+        """
+
+
+class GroupStore(Protocol):
+    async def store_groups(self, changes: GroupChanges) -> frozenset[TopicPartition]:
+        """Replace the rows of these groups and commit these offsets in one transaction.
+
+        Returns the partitions that do not exist; offsets for them are left out.
+        """
+
+    async def load_groups(self) -> list[GroupRow]:
+        """Every stored group, by name."""
+
+    async def delete_groups(self, groups: Collection[str]) -> None:
+        """Forget the rows of these groups and everything they committed. Idempotent."""
+
 
 class HoldStore(Protocol):
     async def set_hold(self, hold: Hold, now_ms: int) -> None:
@@ -224,6 +266,7 @@ class MetadataStore(
     Leadership,
     SegmentRegistry,
     OffsetStore,
+    GroupStore,
     HoldStore,
     QuotaStore,
     BrokerConfigStore,

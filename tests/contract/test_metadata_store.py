@@ -26,6 +26,7 @@ from streamhouse.model.errors import (
     StreamhouseError,
     Unavailable,
 )
+from streamhouse.model.groups import GroupRow, GroupState, MemberRow, Protocol
 from streamhouse.model.ids import ObjectKey, TopicId, TopicPartition
 from streamhouse.model.keys import SegmentName, segment_key
 from streamhouse.model.partition import (
@@ -40,7 +41,14 @@ from streamhouse.model.partition import (
 from streamhouse.model.quotas import QuotaChange, entity_of
 from streamhouse.model.topic import InvalidPartitionCount, TopicSpec
 from streamhouse.objects.faulty import FaultRates, Faults
-from streamhouse.ports.metadata import CommittedOffset, DeletedTopic, Hold, MetadataStore
+from streamhouse.ports.metadata import (
+    CommittedOffset,
+    DeletedTopic,
+    GroupChanges,
+    GroupOffsets,
+    Hold,
+    MetadataStore,
+)
 
 Open = Callable[[Path], Awaitable[MetadataStore]]
 Scenario = Callable[[MetadataStore], Awaitable[None]]
@@ -920,6 +928,138 @@ def test_offsets_of_an_unknown_partition_commit_nothing(run: Run) -> None:
     run(scenario)
 
 
+def test_offsets_of_a_group_can_be_forgotten(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, now_ms=10)
+        position = CommittedOffset(5, 1, "", 100)
+        for group in ("h", "g"):
+            await store.commit_offsets(group, {P0: position, P1: position})
+        assert await store.groups_with_offsets() == ["g", "h"]
+        for _ in range(2):
+            await store.delete_offsets("g", [P0, NOWHERE])
+        assert await store.committed_offsets("g") == {P1: position}
+        await store.delete_offsets("g", [P1])
+        assert await store.groups_with_offsets() == ["h"]
+
+    run(scenario)
+
+
+# Groups
+
+
+def member_row(name: str, instance: str | None = None) -> MemberRow:
+    protocols = (Protocol("range", b"\x00\xff" + name.encode()), Protocol("sticky", b""))
+    return MemberRow(name, instance, "client", "/10.0.0.1", 6_000, 60_000, protocols, b"\x01")
+
+
+def group_row(name: str, generation: int = 3, *members: MemberRow) -> GroupRow:
+    leader = members[0].member_id if members else None
+    return GroupRow(
+        group_id=name,
+        state=GroupState.STABLE if members else GroupState.EMPTY,
+        generation=generation,
+        protocol_type="consumer",
+        protocol_name="range" if members else None,
+        leader=leader,
+        empty_since_ms=None if members else 500,
+        members=members,
+    )
+
+
+STABLE = group_row("stable", 3, member_row("z"), member_row("a", "static-a"))
+EMPTY = group_row("empty", 9)
+
+
+def test_groups_are_there_again_as_they_were_stored(run_durable: Run) -> None:
+    """Members keep their order: it decides who leads next."""
+
+    async def store_them(store: MetadataStore) -> None:
+        await store.store_groups(GroupChanges(rows=(STABLE, EMPTY)))
+
+    async def load_them(store: MetadataStore) -> None:
+        assert await store.load_groups() == [EMPTY, STABLE]
+
+    run_durable(store_them)
+    run_durable(load_them)
+
+
+def test_a_group_is_replaced_as_a_whole(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.store_groups(GroupChanges(rows=(STABLE, EMPTY)))
+        smaller = group_row("stable", 4, member_row("a", "static-a"))
+        await store.store_groups(GroupChanges(rows=(smaller,)))
+        assert await store.load_groups() == [EMPTY, smaller]
+
+    run(scenario)
+
+
+def test_rows_and_offsets_of_many_groups_are_one_change(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, now_ms=10)
+        first, later = CommittedOffset(1, 1, "", 100), CommittedOffset(2, 1, "m", 200)
+        changes = GroupChanges(
+            rows=(EMPTY,),
+            offsets=(
+                GroupOffsets("g", {P0: first, P1: first}),
+                GroupOffsets("h", {P0: first}),
+                GroupOffsets("g", {P0: later}),
+            ),
+        )
+        assert await store.store_groups(changes) == frozenset()
+        assert await store.committed_offsets("g") == {P0: later, P1: first}
+        assert await store.committed_offsets("h") == {P0: first}
+
+    run(scenario)
+
+
+def test_offsets_of_partitions_that_are_gone_do_not_hinder_the_others(run: Run) -> None:
+    """One topic deleted at the wrong moment must not fail everybody's commit."""
+
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, now_ms=10)
+        position = CommittedOffset(1, 1, "", 100)
+        offsets = (GroupOffsets("g", {P0: position, NOWHERE: position}),)
+        absent = await store.store_groups(GroupChanges(rows=(STABLE,), offsets=offsets))
+        assert absent == {NOWHERE}
+        assert await store.committed_offsets("g") == {P0: position}
+        assert await store.load_groups() == [STABLE]
+
+    run(scenario)
+
+
+def test_a_deleted_group_leaves_nothing(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, now_ms=10)
+        position = CommittedOffset(1, 1, "", 100)
+        offsets = tuple(GroupOffsets(name, {P0: position}) for name in ("stable", "empty"))
+        await store.store_groups(GroupChanges((STABLE, EMPTY), offsets))
+        for _ in range(2):
+            await store.delete_groups(["stable", "nobody"])
+        assert await store.load_groups() == [EMPTY]
+        assert await store.groups_with_offsets() == ["empty"]
+
+    run(scenario)
+
+
+def test_offsets_expire_only_where_nobody_uses_the_group(run: Run) -> None:
+    """2.6: by the age of the commit, and not before the group has been empty as long."""
+
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, now_ms=10)
+        old, young = CommittedOffset(1, 1, "", 400), CommittedOffset(1, 1, "", 600)
+        names = ("busy", "empty", "simple", "stable", "young")
+        offsets = [GroupOffsets(name, {P0: old, P1: old}) for name in names]
+        offsets.append(GroupOffsets("young", {P1: young}))
+        await store.store_groups(GroupChanges((STABLE, EMPTY), offsets))
+        await store.expire_offsets(500, ["busy"])
+        assert await store.groups_with_offsets() == ["busy", "empty", "stable", "young"]
+        assert await store.committed_offsets("young") == {P1: young}
+        await store.expire_offsets(501, [])  # "empty" became so at 500
+        assert await store.groups_with_offsets() == ["stable", "young"]
+
+    run(scenario)
+
+
 def test_holds_last_until_released_or_expired(run: Run) -> None:
     async def scenario(store: MetadataStore) -> None:
         await store.create_topic(T1, ORDERS, now_ms=10)
@@ -956,6 +1096,8 @@ async def contents(store: MetadataStore) -> list[object]:
         await store.deleted_topics(100),
         await store.events_after(0, 100),
         await store.committed_offsets("g"),
+        await store.groups_with_offsets(),
+        await store.load_groups(),
         await store.holds(0),
         await store.client_quotas(),
         await store.broker_configs(),
@@ -998,6 +1140,18 @@ def script(store: MetadataStore) -> list[tuple[str, Callable[[], Awaitable[objec
         ("manifest_written", lambda: store.manifest_written(f2, 4, 55)),
         ("raise_log_start", lambda: store.raise_log_start(f2, 3, 12)),
         ("commit_offsets", lambda: store.commit_offsets("g", {P0: position})),
+        (
+            "store_groups",
+            lambda: store.store_groups(
+                GroupChanges(
+                    (STABLE, EMPTY),
+                    [GroupOffsets(name, {P0: position, P1: position}) for name in ("k", "l", "m")],
+                )
+            ),
+        ),
+        ("delete_offsets", lambda: store.delete_offsets("k", [P1])),
+        ("expire_offsets", lambda: store.expire_offsets(61, ["g", "k", "l"])),
+        ("delete_groups", lambda: store.delete_groups(["empty", "l"])),
         ("set_hold", lambda: store.set_hold(Hold("h", P0, 1, 10**6), 60)),
         ("set_hold", lambda: store.set_hold(Hold("h2", P0, 1, 10**6), 60)),
         ("release_hold", lambda: store.release_hold("h2")),

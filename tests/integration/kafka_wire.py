@@ -1,8 +1,10 @@
 """A Kafka client without opinions: any request of any version over one socket.
 
-Messages are built and read by kio, an implementation that shares no code with the server. Values
-are plain: ints for times, lists for arrays, dicts for structures; fields that a version does not
-have are left out, missing ones take Kafka's default or a zero.
+Messages are written and read by kio's own codecs, not by the server's. The field lists are kio's on
+both sides (except Produce and Fetch, which the server has by hand), and record batches are made by
+the server's own code: the real clients are the second opinion there.
+Values are plain: ints for times, lists for arrays, dicts for structures; fields that a version does
+not have are left out, missing ones take Kafka's default or a zero.
 """
 
 import io
@@ -26,6 +28,13 @@ from streamhouse.model.records import NewRecord, Record
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 1, 2, 3, 10, 18
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 23, 32, 60
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 12, 13, 14
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
+# Served only to a member or a group that was made before: `test_kafka_groups.py` does that.
+GROUP_APIS = frozenset(
+    {OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP}
+    | {DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE}
+)
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 ACKS_ALL = -1
@@ -33,6 +42,7 @@ ZEROS: Mapping[str, Any] = {
     "bool": False,
     "string": "",
     "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
     "uuid": None,
     "records": None,
     "bytes": b"",

@@ -129,6 +129,45 @@ def test_sh_74_a_group_resumes_after_what_it_printed(terminal: Terminal) -> None
     assert terminal.ok("consume", "grouped", "--offset", "latest") == ""
 
 
+def test_groups_are_listed_described_moved_and_deleted(terminal: Terminal) -> None:
+    """SH-13. A reset shows what it would do, and does it only when told to."""
+    terminal.ok("topics", "create", "moved", "--partitions", "1")
+    terminal.ok("produce", "moved", stdin=b"1\n2\n3\n4\n5\n")
+    terminal.ok("consume", "moved", "--group", "mover", "--max", "2")
+    listed = terminal.json("groups", "ls")
+    assert {"group": "mover", "state": "Empty", "protocol_type": "", "member_count": 0} in listed
+    assert "mover" in terminal.ok("groups", "ls")
+    assert terminal.json("groups", "describe", "mover")["lag"] == 3
+    assert "nothing committed" not in terminal.ok("groups", "describe", "mover")
+    (row,) = terminal.json("groups", "lag", "mover")["partitions"]
+    assert (row["offset"], row["high_watermark"], row["lag"]) == (2, 5, 3)
+
+    shown = terminal.ok("groups", "reset", "mover", "--to-latest")
+    assert "nothing was changed" in shown
+    assert terminal.json("groups", "lag", "mover")["lag"] == 3
+    (change,) = terminal.json("groups", "reset", "mover", "--shift-by", "-1", "--execute")[
+        "offsets"
+    ]
+    assert (change["from"], change["to"]) == (2, 1)
+    assert terminal.ok("consume", "moved", "--group", "mover", "--max", "1") == "2\n"
+    for words, to in (
+        (("--to-offset", "4"), 4),
+        (("--to-earliest",), 0),
+        (("--to-datetime", "2001-01-01T00:00:00"), 0),
+        (("--to-datetime", "2999-01-01T00:00:00Z"), 5),
+        (("--to-latest", "--topic", "moved", "--partition", "0"), 5),
+    ):
+        (change,) = terminal.json("groups", "reset", "mover", *words)["offsets"]
+        assert change["to"] == to
+    assert "exactly one" in terminal.fails("groups", "reset", "mover", code=2)
+    both = ("--to-earliest", "--to-latest")
+    assert "exactly one" in terminal.fails("groups", "reset", "mover", *both, code=2)
+
+    assert terminal.json("groups", "delete", "mover", "--yes") == {"deleted": "mover"}
+    assert "no group" in terminal.fails("groups", "describe", "mover")
+    assert "no group" in terminal.fails("groups", "delete", "mover", "--yes")
+
+
 def test_follow_waits_for_what_comes(terminal: Terminal, server: ServerProcess) -> None:
     terminal.ok("topics", "create", "live", "--partitions", "1")
     follower = subprocess.Popen(

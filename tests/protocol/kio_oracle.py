@@ -30,12 +30,14 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int64": ints(64),
     "uint16": st.integers(0, 2**16 - 1),
     "uint32": st.integers(0, 2**32 - 1),
+    "float64": st.floats(allow_nan=False),
     "string": TEXT,
     "bytes": st.binary(max_size=40),
     "records": st.binary(max_size=300),
     "uuid": UUIDS,
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": ints(32).map(lambda ms: timedelta(milliseconds=ms)),
+    "timedelta_i64": ints(50).map(lambda ms: timedelta(milliseconds=ms)),
     "datetime_i64": st.integers(0, 2**32).map(lambda s: datetime.fromtimestamp(s, UTC)),
 }
 

@@ -632,7 +632,8 @@ class Storm:
         self._world.weather.slow_sync_s = self._chance.choice((0.02, 0.2, 1.0))
 
     async def _slow_reads(self) -> None:
-        self._world.weather.slow_read_s = self._world.plan.delete_grace_ms / 1000 * 1.5
+        """Some reads outlast the grace period of what they read."""
+        self._world.weather.slow_read_s = min(self._world.plan.delete_grace_ms / 1000 * 4, 40.0)
         await asyncio.sleep(self._world.plan.delete_grace_ms / 1000)
 
     async def _failing_sync(self) -> None:

@@ -79,7 +79,8 @@ def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run `main` to its end on a loop of its own."""
     loop = VirtualLoop()
     try:
-        return loop.run_until_complete(main())
-    finally:
+        result = loop.run_until_complete(main())
         loop.run_until_complete(loop.shutdown_asyncgens())
+        return result
+    finally:
         loop.close()

@@ -8,6 +8,7 @@ of unsynced writes. What the process had in memory is gone with it; clients see 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from enum import Enum
 from typing import Any, Protocol, TypeVar, TypeVarTuple
@@ -80,10 +81,9 @@ class Process:
     async def start(self) -> None:
         """Run the real start in this process; a refusal ends the process, not the world."""
         try:
-            await self._spawn(self.service.start())
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
+            await self._finish(self.service.start())
+        except Disconnected:
+            return
         except (StartRefused, Unavailable, OutcomeUnknown) as error:
             self._around.note(f"p{self.number} start refused: {error}")
             if isinstance(error, StartRefused) and not self._around.is_start_trouble(error):
@@ -97,12 +97,8 @@ class Process:
     async def stop(self) -> None:
         """SIGTERM: no more clients, then the real stop."""
         self.serving = False
-        try:
-            await self._spawn(self.service.stop())
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
-        if self.alive:
+        with suppress(Disconnected):
+            await self._finish(self.service.stop())
             self.end(End.STOPPED)
 
     def end(self, end: End) -> None:
@@ -133,6 +129,14 @@ class Process:
         context.run(owner.set, self)
         return asyncio.get_running_loop().create_task(work, context=context)
 
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the work inside this process. Raises Disconnected if the process ends first."""
+        task = self._spawn(work)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise Disconnected
+        return task.result()
+
     def _on_fatal(self, error: BaseException) -> None:
         if not self.alive:
             return
@@ -148,13 +152,7 @@ class Process:
         """What a request does inside the server. Raises Disconnected if the process ends."""
         if not self.serving:
             raise Disconnected
-        task = self._spawn(run(self.service))
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
-            raise Disconnected from None
+        return await self._finish(run(self.service))
 
     # -- ports -----------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from tests.sim.trace import Trace
 EPOCH_MS = 1_700_000_000_000
 PAUSE_RATE = 0.25
 PAUSE_S_MAX = 0.004
+SLOW_READ_RATE = 0.15
 LET_GO_TURNS_MAX = 1_000
 
 
@@ -265,8 +266,11 @@ class World:
         return 0.0
 
     def read_pause_s(self) -> float:
+        """Few reads are slow, so that others and the upkeep get ahead of them."""
         slow_s = self.weather.slow_read_s
-        return self.chance.random() * slow_s if slow_s else 0.0
+        if not slow_s or self.chance.random() > SLOW_READ_RATE:
+            return 0.0
+        return self.chance.random() * slow_s
 
     def is_start_trouble(self, error: BaseException) -> bool:
         """A start may be refused only for what is wrong outside at this moment."""
@@ -386,7 +390,8 @@ class World:
             return
         service = process.service
         partitions = len(service.catalog.partitions)
-        slack = partitions * (self.plan.chunk_bytes + 2 * self.plan.batch_bytes_max)
+        # An open chunk and one that was not durable when it was sealed, and what is in flight.
+        slack = partitions * (2 * self.plan.chunk_bytes + 12 * self.plan.batch_bytes_max)
         slack += process.wal.queued_bytes + 16 * self.plan.batch_bytes_max
         used = service._budget.bytes_used
         if used > self.plan.tail_bytes_max + slack:

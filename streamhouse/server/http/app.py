@@ -13,6 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 from streamhouse.model.limits import HTTP_BODY_BYTES_MAX
 from streamhouse.server.http.cluster import ClusterRoutes
 from streamhouse.server.http.consume import ConsumeRoutes
+from streamhouse.server.http.groups import GroupRoutes
 from streamhouse.server.http.parts import HttpCounters, HttpParts
 from streamhouse.server.http.probes import ProbeRoutes
 from streamhouse.server.http.problems import answer_problems
@@ -32,7 +33,8 @@ def build_http(parts: HttpParts) -> web.Application:
         client_max_size=HTTP_BODY_BYTES_MAX,
     )
     cluster = ClusterRoutes(parts)
-    for room in (TopicRoutes(parts), ProduceRoutes(parts), ConsumeRoutes(parts), cluster):
+    records = (TopicRoutes(parts), ProduceRoutes(parts), ConsumeRoutes(parts))
+    for room in (*records, GroupRoutes(parts), cluster):
         app.add_routes([_under_api(route) for route in room.routes()])
     app.add_routes(ProbeRoutes(parts).routes())
     app.on_shutdown.append(cluster.stop_streams)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from streamhouse.agent.service import AgentService
+from streamhouse.groups.service import GroupService
 from streamhouse.model.settings import Settings
 from streamhouse.ports.clock import Clock
 from streamhouse.ports.metadata import MetadataStore
@@ -35,6 +36,7 @@ class AgentIdentity:
 @dataclass(frozen=True, slots=True)
 class HttpParts:
     agent: AgentService
+    groups: GroupService
     metadata: MetadataStore
     settings: Settings
     identity: AgentIdentity

@@ -62,6 +62,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._closed = False
         self._reached = BrokerAddress("127.0.0.1", 0)
+        self._client_host = ""
         self._transport: asyncio.Transport | None = None
         self._resume_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0  # by the listener's clock
@@ -78,6 +79,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         host, port = transport.get_extra_info("sockname")[:2]
         self._reached = BrokerAddress(host, port)
+        peer = transport.get_extra_info("peername")
+        self._client_host = f"/{peer[0]}" if peer else ""  # written as Kafka writes it
         self.active_at = self._listener.now()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -163,7 +166,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.requests += 1
         try:
             header = parse_request_header(frame)
-            caller = Caller(header, self._reached, self._mute)
+            caller = Caller(header, self._reached, self._client_host, self._mute)
             answer = HANDLERS[header.api_key](self._door, caller, frame)
         except UnsupportedRequest as error:
             if error.is_api_versions:

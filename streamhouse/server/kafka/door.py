@@ -3,12 +3,15 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from streamhouse.agent.service import AgentService, Partition
+from streamhouse.groups.service import GroupService
 from streamhouse.kafka_proto.errors import ErrorCode
 from streamhouse.kafka_proto.framing import RequestHeader
+from streamhouse.model.groups import Refusal
 from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.topic import InvalidTopicName, Topic, check_topic_name
 from streamhouse.ports.clock import Clock
@@ -44,16 +47,18 @@ class BrokerAddress:
 
 
 class Caller(NamedTuple):
-    """Who asks: the header of the request and the address the client reached."""
+    """Who asks: the header of the request, the address the client reached, and its own."""
 
     header: RequestHeader
     reached: BrokerAddress
+    client_host: str
     mute: Callable[[int], None]  # serve no further request of the connection for so many ms
 
 
 @dataclass(slots=True)
 class Door:
     agent: AgentService
+    groups: GroupService
     clock: Clock
     sessions: FetchSessions
     cluster_id: str
@@ -92,6 +97,15 @@ class Door:
             return topic
         found = self.agent.catalog.partitions.get(TopicPartition(topic.topic_id, number))
         return found or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def refusal_code(refusal: Refusal | None) -> ErrorCode:
+    """The coordinator's verdict in Kafka's numbers; the names are the same."""
+    return ErrorCode.NONE if refusal is None else ErrorCode[refusal.name]
 
 
 def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from streamhouse.agent.options import AgentOptions
 from streamhouse.agent.service import AgentPorts, AgentService
+from streamhouse.groups.service import GroupOptions, GroupService
 from streamhouse.metadata.sqlite import SqliteMetadata
 from streamhouse.metrics.exposition import MetricSources, render
 from streamhouse.model.settings import Settings
@@ -29,6 +30,7 @@ API = "/api/v1"
 class Rest:
     client: Any  # aiohttp's TestClient
     agent: AgentService
+    groups: GroupService
     wal: MemoryWal
     health: Health
     fatal: list[BaseException]
@@ -71,11 +73,14 @@ async def rest_door() -> AsyncIterator[Rest]:
     ports = AgentPorts(metadata, MemoryObjects(), wal, workers, clock, ids)
     agent = AgentService(ports, AgentOptions("agent-1", "run-1"), on_fatal=fatal.append)
     await agent.start()
+    groups = GroupService(metadata, clock, ids, GroupOptions(0), on_fatal=fatal.append)
+    await groups.start()
     counters = HttpCounters()
     sources = MetricSources(agent=agent, wal=wal, http=counters)
-    rest = Rest(None, agent, wal, Health(ready=True), fatal)
+    rest = Rest(None, agent, groups, wal, Health(ready=True), fatal)
     parts = HttpParts(
         agent=agent,
+        groups=groups,
         metadata=metadata,
         settings=Settings(default_partitions=2),
         identity=AgentIdentity("agent-1", "9.9.9", clock.now_ms(), "zone-a"),
@@ -88,6 +93,7 @@ async def rest_door() -> AsyncIterator[Rest]:
     async with TestClient(TestServer(build_http(parts))) as client:
         rest.client = client
         yield rest
+    await groups.stop()
     await agent.stop()
     workers.close()
     await metadata.close()

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10), versions 0-6.
 
 Owns: who coordinates a group or a transaction. One node serves everything, so it is this one.
-Behaviour: offered before groups are served, because librdkafka reads from it that lz4 is allowed.
+Behaviour: librdkafka reads from version 0 being offered that lz4 is allowed.
 Versions: 1 key type; 3 flexible; 4 several keys at once; 6 share groups, which are refused.
 """
 
