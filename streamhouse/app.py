@@ -125,6 +125,8 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     await agent.start()
     stack.push_async_callback(agent.stop)
 
+    quotas = ClientQuotas(metadata, clock)
+    await quotas.load()
     groups = GroupService(
         metadata,
         clock,
@@ -135,8 +137,6 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     await groups.start()
     stack.push_async_callback(groups.stop)
 
-    quotas = ClientQuotas(metadata, clock)
-    await quotas.load()
     door = Door(
         agent=agent,
         groups=groups,

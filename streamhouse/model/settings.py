@@ -45,8 +45,8 @@ class Settings:
     wal_max_bytes: int = limits.WAL_BYTES_MAX
     auto_create_topics: bool = True
     default_partitions: int = 1
-    group_initial_rebalance_delay_ms: int = limits.GROUP_INITIAL_REBALANCE_DELAY_MS
     topic_partitions_growable: bool = False
+    group_initial_rebalance_delay_ms: int = limits.GROUP_INITIAL_REBALANCE_DELAY_MS
     delete_grace_ms: int = limits.DELETE_GRACE_MS
     retention_check_interval_ms: int = 30_000
     manifest_interval_ms: int = limits.MANIFEST_INTERVAL_MS
@@ -74,8 +74,8 @@ _HELP = {
     "wal_max_bytes": "Size of the WAL on disk; when it is full, producers are refused for a while.",
     "auto_create_topics": "Create a topic when a client asks for its metadata.",
     "default_partitions": "Partitions of a topic that is created without a count.",
-    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members to join.",
     "topic_partitions_growable": "Let CreatePartitions add partitions to existing topics.",
+    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members to join.",
     "delete_grace_ms": "How long an object stays after the last reference to it is gone.",
     "retention_check_interval_ms": "How often retention and merging look at every partition.",
     "manifest_interval_ms": "How often manifests are written for partitions that changed.",

@@ -166,7 +166,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.requests += 1
         try:
             header = parse_request_header(frame)
-            caller = Caller(header, self._reached, self._mute, self._client_host)
+            caller = Caller(header, self._reached, self._client_host, self._mute)
             answer = HANDLERS[header.api_key](self._door, caller, frame)
         except UnsupportedRequest as error:
             if error.is_api_versions:

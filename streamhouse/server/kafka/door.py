@@ -51,8 +51,8 @@ class Caller(NamedTuple):
 
     header: RequestHeader
     reached: BrokerAddress
+    client_host: str
     mute: Callable[[int], None]  # serve no further request of the connection for so many ms
-    client_host: str = ""
 
 
 @dataclass(slots=True)
