@@ -48,7 +48,7 @@ class Conditions:
             f"data on {self.filesystem}, load before the run {self.load_before:.1f}",
             f"client: {self.client}, acks=all, no compression, linger {self.linger_ms} ms "
             "(0 for single requests and latency), JSON-like values half random",
-            f"work: {self.sizes}; a warm-up before each, not counted; "
+            f"work: {self.sizes}; a warm-up, not counted, before all but starts and restart; "
             "page cache left as it is, also for the restart",
             *(f"{name}: {text}" for name, text in self.brokers.items()),
         ]

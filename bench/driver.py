@@ -244,6 +244,8 @@ def first_read(order: Order) -> Result:
     read_at_s = time.monotonic()
     if message is None or message.error():
         raise DriverFailed("nothing could be read from partition 0")
+    # Requests of a connection are answered in order: each would wait behind a fetch at the end.
+    consumer.unassign()
     total = 0
     for partition in range(order.partitions):
         of = TopicPartition(order.topic, partition)

@@ -80,7 +80,10 @@ class Limit:
         return "PASS" if self.value <= self.at_most else "above"
 
     def cells(self) -> list[str]:
-        more = ", ".join(f"{name.replace('_', ' ')} {at:,.4g}" for name, at in self.details.items())
+        more = ", ".join(
+            f"{name.replace('_', ' ')} {at:,.{0 if at >= 100 else 2}f}"
+            for name, at in self.details.items()
+        )
         return [
             self.title,
             f"{self.value:.2f} {self.unit}",
@@ -136,7 +139,8 @@ class Limits:
                 f"{acked} records were acknowledged, {figures['records']:.0f} are left"
             )
         return Limit(
-            f"restart after kill -9 with {acked * WAL_RECORD_BYTES >> 20:,} MiB in the WAL, until the first record is read",
+            f"restart after kill -9 with {acked * WAL_RECORD_BYTES >> 20:,} MiB in the WAL, "
+            "until the first record is read",
             figures["first_read_s"],
             "s",
             WAL_RESTART_S_MAX,
@@ -157,13 +161,13 @@ class Limits:
             figures["first_read_s"],
             "s",
             SEGMENTS_START_S_MAX,
-            {"ready_s": ready_s, "segments": count, "partitions": SEGMENT_PARTITIONS},
+            {"ready_s": ready_s, "partitions": SEGMENT_PARTITIONS},
         )
 
     def _restart(
         self, directory: Path, partitions: int, env: Mapping[str, str] | None = None
     ) -> tuple[float, dict[str, float]]:
-        """Start again, without what made the state; returns seconds to ready and what a client saw."""
+        """Start again with `env` alone; returns seconds to ready and what a client saw."""
         self.on_note("starting again")
         launch = self.broker.launch(directory, env)
         order = Order(work="first_read", address=launch.address, topic=TOPIC, partitions=partitions)

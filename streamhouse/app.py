@@ -33,9 +33,11 @@ from streamhouse.server.grpc.server import GrpcServer
 from streamhouse.server.health import Health
 from streamhouse.server.http.app import build_http, http_runner
 from streamhouse.server.http.parts import AgentIdentity, HttpCounters, HttpParts
+from streamhouse.server.kafka.broker_settings import BrokerSettings
 from streamhouse.server.kafka.door import BrokerAddress, Door
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
 from streamhouse.server.kafka.listener import KafkaListener
+from streamhouse.server.kafka.quotas import ClientQuotas
 from streamhouse.system import SystemClock, SystemIds, ThreadWorkers, settle_heap, tune_process
 from streamhouse.wal.file_wal import FileWal
 from streamhouse.wal.os_disk import OsDisk
@@ -118,9 +120,13 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
     options = _agent_options(settings, data.agent_id(settings.agent_id, ids), ids.nonce())
     ports = AgentPorts(metadata, objects, wal, workers, clock, ids)
     agent = AgentService(ports, options, on_fatal=_die)
+    broker_settings = BrokerSettings(metadata, agent)
+    await broker_settings.load()  # before anything acts on a default
     await agent.start()
     stack.push_async_callback(agent.stop)
 
+    quotas = ClientQuotas(metadata, clock)
+    await quotas.load()
     groups = GroupService(
         metadata,
         clock,
@@ -141,6 +147,15 @@ async def start_server(settings: Settings, stack: AsyncExitStack) -> RunningServ
         rack=settings.agent_zone or None,
         auto_create_topics=settings.auto_create_topics,
         default_partitions=settings.default_partitions,
+        quotas=quotas,
+        broker_settings=broker_settings,
+        topic_defaults={
+            "segment.bytes": str(settings.segment_max_size),
+            "segment.ms": str(settings.segment_max_age_ms),
+        },
+        log_dir=str(data.path.resolve()),
+        connection_idle_ms=settings.connection_idle_ms,
+        partitions_growable=settings.topic_partitions_growable,
     )
     listener = KafkaListener(
         door,

@@ -10,7 +10,7 @@ the last record.
 from array import array
 from bisect import bisect_left, bisect_right
 
-from streamhouse.kafka_proto.record_batch import iter_batches
+from streamhouse.kafka_proto.record_batch import iter_batches, last_offset_delta
 
 
 class BatchRun:
@@ -46,13 +46,21 @@ class BatchRun:
         stop = self.positions[following] if following < len(self.positions) else len(self.body)
         return self.body[self.positions[index] : stop]
 
+    def index_from(self, offset: int) -> int:
+        """Index of the batch that holds `offset` or, in a gap, of the next (or the count)."""
+        index = index_for(self.bases, offset)
+        end = self.bases[index] + last_offset_delta(self.body, self.positions[index]) + 1
+        return index + 1 if offset >= end else index
+
     def cut(self, offset: int, stop_offset: int, bytes_max: int, at_least_one: bool) -> memoryview:
         """Whole batches from the one that holds `offset`, below `stop_offset`, within `bytes_max`.
 
         If `at_least_one`, the first batch is given even when it alone is larger than `bytes_max`.
         An offset in a gap between batches begins at the next batch.
         """
-        first = index_for(self.bases, offset)
+        first = self.index_from(offset)
+        if first == len(self.bases):
+            return self.body[0:0]
         start = self.positions[first]
         following = bisect_left(self.bases, stop_offset)
         limit = self.positions[following] if following < len(self.bases) else len(self.body)

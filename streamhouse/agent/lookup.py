@@ -56,6 +56,8 @@ class TimestampLookup:
         offset = base
         while offset < end:
             run = await self._reader.run_at(partition, offset)
+            if run is None:
+                break
             best = _newest_of(run, end, partition.machine.log_start, best)
             offset = max(run.end, offset + 1)
         return best
@@ -71,6 +73,8 @@ class TimestampLookup:
                 offset = following
                 continue
             run = await self._reader.run_at(partition, offset)
+            if run is None:
+                return
             yield run
             offset = max(run.end, offset + 1)
 

@@ -63,7 +63,9 @@ class PartitionMachine:
             stamp = BatchStamp(
                 header.base_sequence, header.last_sequence, base, end - 1, header.max_timestamp_ms
             )
-            self.producers.apply(header.producer_id, header.producer_epoch, stamp, now_ms)
+            self.producers.apply(
+                header.producer_id, header.producer_epoch, stamp, now_ms, self.offset_durable
+            )
         self.offset_next = end
         return end
 

@@ -118,8 +118,10 @@ class Partition:
         self._take_row(row)
 
     def _take_row(self, row: PartitionRow) -> None:
-        self.snapshot_key = row.snapshot_key
-        self.manifest_version = max(self.manifest_version, row.manifest_version)
+        """Rolls and upkeep run side by side, so an older row may be answered after a newer one."""
+        if row.manifest_version >= self.manifest_version:
+            self.snapshot_key = row.snapshot_key
+            self.manifest_version = row.manifest_version
         self.manifest_written = max(self.manifest_written, row.manifest_written)
 
     # -- waiting ---------------------------------------------------------------------------------

@@ -2,19 +2,20 @@
 
 Decoded blocks are shared: one read and one decode serve every reader that wants the block at that
 moment, and a bounded cache serves the next ones. The number of reads under way is bounded, so that
-a backfill cannot crowd out the rest. Coordinates are hints: an object that is gone makes us look up
-the offset again, never skip it.
+a backfill cannot crowd out the rest; whoever reads in order finds the next blocks read ahead.
+Coordinates are hints: an object that is gone makes us look up the offset again, never skip it.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from streamhouse.agent.batch_run import BatchRun, index_for
+from streamhouse.agent.batch_run import BatchRun
 from streamhouse.agent.partition import Partition
 from streamhouse.agent.tail import Buffer, Chunk
-from streamhouse.model.errors import NotFound, Unavailable
+from streamhouse.model.errors import NotFound, StreamhouseError, Unavailable
 from streamhouse.model.ids import ObjectKey
 from streamhouse.model.limits import COLD_READS_MAX, MIB
 from streamhouse.model.partition import SegmentRef
@@ -24,7 +25,10 @@ from streamhouse.ports.workers import Workers
 from streamhouse.segment.block import BlockEntry, decode_block
 from streamhouse.segment.decode import NeedMore, SegmentTail, decode_tail, tail_start
 
-READ_AHEAD_BYTES = 1 * MIB
+log = logging.getLogger(__name__)
+
+READ_AHEAD_BYTES = 1 * MIB  # one read brings this much, if so much follows
+READS_AHEAD_MAX = 16
 TAILS_CACHED_MAX = 512
 RESOLVE_TRIES_MAX = 3
 
@@ -91,6 +95,7 @@ class ColdReader:
         self._reads = asyncio.Semaphore(COLD_READS_MAX)
         self.runs: SharedCache[BatchRun] = SharedCache(cache_bytes_max, lambda run: len(run.body))
         self.tails: SharedCache[SegmentTail] = SharedCache(TAILS_CACHED_MAX, lambda _: 1)
+        self._ahead: dict[Partition, asyncio.Task[None]] = {}
         self.bytes_read = 0
 
     async def read(
@@ -101,35 +106,98 @@ class ColdReader:
         bytes_max: int,
         at_least_one: bool,
     ) -> list[Buffer]:
-        """Whole batches from the one that holds `offset`; as Partition.read_hot, but complete."""
+        """Whole batches from the one that holds `offset`; waits for a store once at most.
+
+        What follows is added only while it is at hand: a client that gets a part sooner asks again
+        sooner, and finds the rest read ahead.
+        """
         found: list[Buffer] = []
         while offset < stop_offset and bytes_max > 0:
             hot = partition.read_hot(offset, stop_offset, bytes_max, at_least_one and not found)
             if hot is not None:
                 return found + hot
-            run = await self.run_at(partition, offset)
+            run = self._cached(partition, offset)
+            if run is None and not found:
+                run = await self.run_at(partition, offset)
+            if run is None:
+                break
             part = run.cut(offset, stop_offset, bytes_max, at_least_one and not found)
             if not len(part):
-                break
+                return found
             found.append(part)
             bytes_max -= len(part)
-            start = run.positions[index_for(run.bases, offset)]
+            start = run.positions[run.index_from(offset)]
             if start + len(part) < len(run.body):
-                break
+                return found
             offset = run.end
+        if found:
+            self._read_ahead(partition, offset, stop_offset)
         return found
 
-    async def run_at(self, partition: Partition, offset: int) -> BatchRun:
-        """The run of batches that holds `offset` (or begins right after a gap there)."""
-        for _ in range(RESOLVE_TRIES_MAX):
-            chunk = partition.tail.chunk_at(offset)
+    def _read_ahead(self, partition: Partition, offset: int, stop_offset: int) -> None:
+        """Bring the next blocks into the cache while the client is busy with these."""
+        if offset >= min(stop_offset, partition.machine.segments_end, partition.tail.base):
+            return
+        if partition in self._ahead or len(self._ahead) >= READS_AHEAD_MAX:
+            return
+        self._ahead[partition] = asyncio.create_task(self._fill_ahead(partition, offset))
+
+    async def _fill_ahead(self, partition: Partition, offset: int) -> None:
+        try:
+            await self.run_at(partition, offset)
+        except StreamhouseError as error:
+            log.debug("%s: reading ahead at %d: %s", partition.tp, offset, error)
+        finally:
+            self._ahead.pop(partition, None)
+
+    async def close(self) -> None:
+        """Give up what was read ahead."""
+        under_way = list(self._ahead.values())
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _cached(self, partition: Partition, offset: int) -> BatchRun | None:
+        """What `run_at` would return, if that needs no store."""
+        chunk = self._chunk_from(partition, offset)
+        if chunk is not None:
+            return chunk.run or self.runs.get((partition.tp, chunk.base))
+        try:
+            segment = partition.segment_for(offset)
+        except NotFound:
+            return None
+        tail = self.tails.get(segment.key)
+        index = None if tail is None else tail.find_block(offset)
+        return None if index is None else self.runs.get((segment.key, index))
+
+    async def run_at(self, partition: Partition, offset: int) -> BatchRun | None:
+        """The run of batches that holds `offset` or what follows it in a gap; None at the log end.
+
+        Gaps are left by accepted loss of WAL entries.
+        """
+        tries = 0
+        while offset < partition.machine.offset_durable:
             try:
+                chunk = self._chunk_from(partition, offset)
                 if chunk is not None:
                     return await self._run_of_chunk(partition, chunk)
-                return await self._run_of_segment(partition.segment_for(offset), offset)
+                segment = partition.segment_for(offset)
+                run = await self._run_of_segment(segment, offset)
+                if run is not None:
+                    return run
+                offset = segment.end
             except NotFound:
-                continue  # rolled, merged or retired meanwhile: resolve the offset again
-        raise Unavailable(f"{partition.tp}: offset {offset} moved {RESOLVE_TRIES_MAX} times")
+                tries += 1  # rolled, merged or retired meanwhile: resolve the offset again
+                if tries == RESOLVE_TRIES_MAX:
+                    raise Unavailable(f"{partition.tp}: offset {offset} keeps moving") from None
+        return None
+
+    def _chunk_from(self, partition: Partition, offset: int) -> Chunk | None:
+        """The chunk to read for `offset`, unless a segment has to be asked."""
+        tail = partition.tail
+        if offset < tail.base and offset < partition.machine.segments_end:
+            return None
+        return next(tail.chunks_from(offset), None)
 
     async def chunk_body(self, chunk: Chunk) -> Buffer:
         """The batches of a sealed chunk end to end, from memory or from the WAL."""
@@ -150,16 +218,16 @@ class ColdReader:
 
         return await self.runs.load((partition.tp, chunk.base), fill)
 
-    async def _run_of_segment(self, segment: SegmentRef, offset: int) -> BatchRun:
+    async def _run_of_segment(self, segment: SegmentRef, offset: int) -> BatchRun | None:
         tail = await self.tail_of(segment.key, segment.bytes_stored)
         index = tail.find_block(offset)
         if index is None:
-            raise NotFound(f"{segment.key}: no block at or after offset {offset}")
+            return None  # the rest of the segment is a gap
         return await self._run_of_block(segment, tail, index)
 
     async def _run_of_block(self, segment: SegmentRef, tail: SegmentTail, index: int) -> BatchRun:
         async def fill() -> BatchRun:
-            runs = await self.read_blocks(segment.key, _ahead(tail.blocks, index))
+            runs = await self.read_blocks(segment.key, _blocks_together(tail.blocks, index))
             for at, run in enumerate(runs[1:], index + 1):
                 self.runs.put((segment.key, at), run)
             return runs[0]
@@ -190,7 +258,7 @@ class ColdReader:
         return await self.tails.load(key, fill)
 
 
-def _ahead(blocks: list[BlockEntry], index: int) -> list[BlockEntry]:
+def _blocks_together(blocks: list[BlockEntry], index: int) -> list[BlockEntry]:
     """The block and as many that follow it as one read should bring."""
     chosen = [blocks[index]]
     total = blocks[index].raw_length

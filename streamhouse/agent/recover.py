@@ -45,6 +45,7 @@ class Recovery:
         self._budget = budget
         self._options = options
         self.entries_replayed = 0
+        self.gaps: list[Partition] = []  # partitions that lost records
 
     async def run(self, catalog: Catalog) -> int:
         """Fill the catalog; return the last WAL sequence number replayed (0 if none)."""
@@ -87,6 +88,13 @@ class Recovery:
         rows = await self._take(topic.topic_id)
         return (await self.partitions_of([topic], rows))[0][1]
 
+    async def take_added(self, topic: Topic, number_first: int) -> list[Partition]:
+        """Lead the partitions of a topic from `number_first` on; the others are led already."""
+        rows = await self._take(topic.topic_id)
+        numbers = range(number_first, topic.partition_count)
+        added = {tp: row for tp, row in rows.items() if tp.partition in numbers}
+        return (await self.partitions_of([topic], added))[0][1]
+
     async def _take(self, topic_id: TopicId | None) -> dict[TopicPartition, PartitionRow]:
         try:
             rows = await self._metadata.take_partitions(
@@ -123,7 +131,8 @@ class Recovery:
                 f"{entry.base}, but {machine.offset_next} comes next; records in between are "
                 f"missing. Restore the WAL directory, or start with --accept-wal-loss"
             )
-        machine.skip_to(entry.base)
+        if entry.base != machine.offset_next:
+            self._skip(partition, entry.base)
         now_ms = self._clock.now_ms()
         body = bytes(entry.body)
         header = read_header(memoryview(body))
@@ -144,5 +153,18 @@ class Recovery:
                 f"{known}, but stores and WAL only reach {machine.offset_durable}. Restore the WAL "
                 f"directory, or start with --accept-wal-loss"
             )
-        machine.skip_to(known)
-        partition.tail.offset_durable = partition.tail.end = known
+        self._skip(partition, known)
+
+    def _skip(self, partition: Partition, offset: int) -> None:
+        """Go on at `offset`: what lies before it was lost, and a person accepted that."""
+        log.warning(
+            "%s-%d: offsets %d to %d are lost",
+            partition.topic.name,
+            partition.tp.partition,
+            partition.machine.offset_next,
+            offset - 1,
+        )
+        partition.machine.skip_to(offset)
+        partition.tail.offset_durable = partition.tail.end = offset
+        if partition not in self.gaps:
+            self.gaps.append(partition)

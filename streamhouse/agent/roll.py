@@ -87,15 +87,27 @@ class Roller:
         self.segments_rolled += 1
         return True
 
+    async def close_gap(self, partition: Partition) -> None:
+        """Put everything into segments, and the gap that accepted loss left in its own or theirs.
+
+        Once registered, the gap is part of what the store knows, and no later start stumbles on it.
+        """
+        while await self.roll(partition):
+            pass
+        machine = partition.machine
+        if machine.segments_end < machine.offset_durable:
+            await self._register(await self._put(partition, [], machine.offset_durable))
+
     async def _store(self, partition: Partition) -> _Stored | None:
         chunks = self._take(partition)
-        if not chunks:
-            return None
+        return await self._put(partition, chunks, chunks[-1].end) if chunks else None
+
+    async def _put(self, partition: Partition, chunks: list[Chunk], end: int) -> _Stored:
         machine = partition.machine
-        base, end = machine.segments_end, chunks[-1].end
+        base = machine.segments_end
         builder = SegmentBuilder(machine.tp, base)
         await self._encode_blocks(builder, chunks)
-        encoded = builder.finish(end, machine.snapshot_at(end))
+        encoded = builder.finish(end, machine.snapshot_at(end), epoch=machine.epoch)
         name = SegmentName(machine.tp, base, end, machine.epoch, self._ids.nonce())
         segment = encoded.ref(
             segment_key(name), epoch=machine.epoch, created_ms=self._clock.now_ms()

@@ -45,7 +45,7 @@ from streamhouse.model.errors import (
     StreamhouseError,
     Unavailable,
 )
-from streamhouse.model.ids import TopicId
+from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.limits import (
     PRODUCER_IDLE_MS_MAX,
     PRODUCER_IDS_PER_BLOCK,
@@ -102,6 +102,7 @@ class AgentService:
         self._tasks: list[asyncio.Task[None]] = []
         self._complaints: dict[str, str] = {}
         self._catalog_doubtful = False
+        self._held: dict[TopicPartition, int] = {}
         self._producer_ids = range(0)
         # A process that died between registering and trimming, or a deleted topic, leaves WAL
         # files that no roll will ever free.
@@ -167,6 +168,8 @@ class AgentService:
             if partition.tail.bytes_unrolled:
                 self.appender.dirty[partition] = None
         await self._ports.wal.start(WalEvents(self._durability.on_durable, self._on_wal_failed))
+        for partition in self.recovery.gaps:
+            await self.roller.close_gap(partition)
         for run in (self._roll_loop, self._upkeep_loop):
             task = asyncio.create_task(run(), name=run.__name__)
             task.add_done_callback(self._on_task_done)
@@ -177,6 +180,7 @@ class AgentService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reader.close()
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await self._flush()
@@ -224,7 +228,7 @@ class AgentService:
             raise
         if self.catalog.find(topic.name) is None:  # not adopted meanwhile
             self.catalog.add(topic, partitions)
-        return topic
+        return self.catalog.find_id(topic.topic_id) or topic
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         metadata, now_ms = self._ports.metadata, self._clock.now_ms()
@@ -258,22 +262,62 @@ class AgentService:
                 if topic.topic_id not in stored:
                     self._forget(topic.topic_id)
             for topic in stored.values():
-                if self.catalog.find_id(topic.topic_id) is None:
-                    partitions = await self.recovery.take_topic(topic)
-                    if self.catalog.find(topic.name) is None:
-                        self.catalog.add(topic, partitions)
+                await self._adopt(topic)
         except StreamhouseError:
             self._catalog_doubtful = True
             raise
         return True
+
+    async def _adopt(self, topic: Topic) -> None:
+        known = self.catalog.find_id(topic.topic_id)
+        if known is None:
+            partitions = await self.recovery.take_topic(topic)
+            if self.catalog.find(topic.name) is None:
+                self.catalog.add(topic, partitions)
+        elif known.partition_count < topic.partition_count:
+            with suppress(NotFound):  # deleted meanwhile
+                await self._lead_added(topic)
 
     async def set_topic_config(self, topic: Topic, config: Mapping[str, str]) -> Topic:
         metadata = self._ports.metadata
         changed = await _settled(
             lambda: metadata.set_topic_config(topic.topic_id, config, self._clock.now_ms())
         )
-        self.catalog.replace(changed)
-        return changed
+        return self.catalog.replace(changed) or changed
+
+    async def change_topic_config(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
+        """Change the named settings only; they are in force on return."""
+        metadata = self._ports.metadata
+        changed = await _settled(
+            lambda: metadata.change_topic_config(topic.topic_id, changes, self._clock.now_ms())
+        )
+        return self.catalog.replace(changed) or changed
+
+    def set_topic_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Settings for topics that have none of their own; in force on return."""
+        self.catalog.set_defaults(defaults)
+
+    async def grow_topic(self, topic: Topic, partition_count: int) -> Topic:
+        """Add partitions; they are led on return. Raises NotFound, InvalidPartitionCount."""
+        metadata, topic_id = self._ports.metadata, topic.topic_id
+        try:
+            grown = await _settled(
+                lambda: metadata.grow_topic(topic_id, partition_count, self._clock.now_ms())
+            )
+            return await self._lead_added(grown)
+        except (Unavailable, OutcomeUnknown):
+            self._catalog_doubtful = True  # the store may have partitions that we do not lead
+            raise
+
+    async def _lead_added(self, topic: Topic) -> Topic:
+        known = self.catalog.find_id(topic.topic_id)
+        if known is None:
+            raise NotFound(f"topic {topic.name!r} was deleted meanwhile")
+        added = await _settled(lambda: self.recovery.take_added(topic, known.partition_count))
+        grown = self.catalog.grow(topic, added)
+        if grown is None:
+            raise NotFound(f"topic {topic.name!r} was deleted meanwhile")
+        return grown
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -409,7 +453,8 @@ class AgentService:
             await self._attempt("delete topics", self._remove_deleted)
             if (now - retained) * 1000 >= self._options.retention_check_interval_ms:
                 retained = now
-                await self._for_each("retention", self.retain)
+                if await self._attempt("read holds", self.read_holds):
+                    await self._for_each("retention", self.retain)
                 await self._for_each("merge", self.merger.merge)
                 await self._attempt("remove retired objects", self._remove_retired)
             if (now - manifested) * 1000 >= self._options.manifest_interval_ms:
@@ -426,6 +471,7 @@ class AgentService:
         metadata, fence = self._ports.metadata, machine.fence
         settings = partition.topic.settings
         log_start = log_start_after(partition.segments, settings, machine.log_start, now_ms)
+        log_start = min(log_start, self._held.get(partition.tp, log_start))
         if log_start > machine.log_start:
             await _settled(lambda: metadata.raise_log_start(fence, log_start, log_start))
             machine.on_log_start(log_start)
@@ -435,6 +481,14 @@ class AgentService:
             return False
         change = SegmentReplacement(fence, tuple(s.key for s in old), ())
         await self.swap.replace(partition, change)
+        return True
+
+    async def read_holds(self) -> bool:
+        """Where readers with a named hold stand; retention stays behind the slowest."""
+        held: dict[TopicPartition, int] = {}
+        for hold in await self._ports.metadata.holds(self._clock.now_ms()):
+            held[hold.tp] = min(hold.offset, held.get(hold.tp, hold.offset))
+        self._held = held
         return True
 
     async def _remove_deleted(self) -> bool:
@@ -464,8 +518,9 @@ class AgentService:
             log.info("%s: %s", job, error)
             return False
         except StreamhouseError as error:
-            if self._complaints.get(job) != str(error):
-                self._complaints[job] = str(error)
+            known = self._complaints.get(job)
+            self._complaints[job] = str(error)
+            if known is None:  # messages differ by key and time, so the job is what counts
                 level = logging.ERROR if isinstance(error, Corrupt) else logging.WARNING
                 log.log(level, "%s will be tried again: %s", job, error)
             return False

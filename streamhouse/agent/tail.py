@@ -173,7 +173,9 @@ class Tail:
 
     def _open_chunk(self, base: int, epoch: int, now_ms: int) -> Chunk:
         if self._chunks and not self._chunks[-1].sealed:
-            return self._chunks[-1]
+            if self._chunks[-1].end == base:
+                return self._chunks[-1]
+            self._seal(self._chunks[-1])  # a gap, left by accepted loss, lies between chunks
         chunk = Chunk(base, epoch, now_ms)
         self._chunks.append(chunk)
         self._bases.append(base)

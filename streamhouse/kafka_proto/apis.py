@@ -58,10 +58,26 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
+CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
+DESCRIBE_QUORUM: Final = 55
 DESCRIBE_CLUSTER: Final = 60
+LIST_CONFIG_RESOURCES: Final = 74
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 APIS: Final[Mapping[int, Api]] = {
     api.key: api
@@ -87,12 +103,42 @@ APIS: Final[Mapping[int, Api]] = {
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 0),
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 0),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 2),
+        Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 1),
+        Api(CREATE_ACLS, "CreateAcls", 1, 3, 1),
+        Api(DELETE_ACLS, "DeleteAcls", 1, 3, 1),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 1),
+        Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 0),
+        Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 1),
+        Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 0),
         Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 0),
+        Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 0),
+        Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0),
+        Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
+        Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
         Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 0),
+        Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 0),
+        Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 0),
+        Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
+        Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+        Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),
+        Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
     )
 }
+
+
+class Feature(NamedTuple):
+    """A feature level of the cluster, told in ApiVersions 3 and later (KIP-584)."""
+
+    name: str
+    level_min: int
+    level_max: int
+    level: int  # in force
+
+
+# Consoles take the version of the cluster from metadata.version (25 is Kafka's 4.0-IV3).
+FEATURES: Final = (Feature("metadata.version", 7, 25, 25),)
+FEATURES_EPOCH: Final = 0
 
 NEVER: Final = 1 << 15  # above every int16 version
 

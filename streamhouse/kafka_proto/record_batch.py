@@ -29,6 +29,7 @@ LEADER_EPOCH_AT: Final = 12
 CRC_AT: Final = 17
 CRC_FROM: Final = 21  # the checksum covers attributes to end
 ATTRIBUTES_LOW_AT: Final = 22
+LAST_OFFSET_DELTA_AT: Final = 23
 MAX_TIMESTAMP_AT: Final = 35
 MAGIC: Final = 2
 
@@ -183,6 +184,12 @@ def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
     if not HEADER_BYTES <= header.batch_length + LENGTH_FROM <= len(buf) - at:
         raise DecodeError(f"batch length {header.batch_length} at byte {at} does not fit")
     return header
+
+
+def last_offset_delta(buf: Buffer, at: int) -> int:
+    """The one field of the header at `at` that says how far the batch reaches."""
+    delta: int = _INT32.unpack_from(buf, at + LAST_OFFSET_DELTA_AT)[0]
+    return delta
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:

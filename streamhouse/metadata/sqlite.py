@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from streamhouse.metadata import (
     database,
+    sqlite_administration,
     sqlite_groups,
     sqlite_partitions,
     sqlite_readers,
@@ -31,6 +32,7 @@ from streamhouse.model.partition import (
     SegmentReplacement,
     Term,
 )
+from streamhouse.model.quotas import ClientQuota, QuotaChange
 from streamhouse.model.topic import Topic, TopicSpec
 from streamhouse.ports.clock import Ids
 from streamhouse.ports.metadata import (
@@ -92,6 +94,14 @@ class SqliteMetadata:
         self, topic_id: TopicId, config: Mapping[str, str], now_ms: int = 0
     ) -> Topic:
         return await self._write(sqlite_topics.set_topic_config, topic_id, config, now_ms)
+
+    async def change_topic_config(
+        self, topic_id: TopicId, changes: Mapping[str, str | None], now_ms: int
+    ) -> Topic:
+        return await self._write(sqlite_topics.change_topic_config, topic_id, changes, now_ms)
+
+    async def grow_topic(self, topic_id: TopicId, partition_count: int, now_ms: int) -> Topic:
+        return await self._write(sqlite_topics.grow_topic, topic_id, partition_count, now_ms)
 
     async def delete_topic(self, topic_id: TopicId, now_ms: int) -> None:
         await self._write(sqlite_topics.delete_topic, topic_id, now_ms)
@@ -192,6 +202,20 @@ class SqliteMetadata:
 
     async def holds(self, now_ms: int) -> list[Hold]:
         return await self._read(sqlite_readers.holds, now_ms)
+
+    # QuotaStore and BrokerConfigStore
+
+    async def client_quotas(self) -> list[ClientQuota]:
+        return await self._read(sqlite_administration.client_quotas)
+
+    async def alter_client_quotas(self, changes: Sequence[QuotaChange]) -> None:
+        await self._write(sqlite_administration.alter_client_quotas, changes)
+
+    async def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        return await self._read(sqlite_administration.broker_configs)
+
+    async def change_broker_config(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        await self._write(sqlite_administration.change_broker_config, broker, changes)
 
     async def _read(self, command: Command[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def work() -> T:

@@ -8,10 +8,17 @@ import sqlite3
 from collections.abc import Mapping
 from uuid import UUID
 
+from streamhouse.model.config_change import merged
 from streamhouse.model.errors import AlreadyExists, NotFound
 from streamhouse.model.ids import TopicId
 from streamhouse.model.keys import topic_prefix
-from streamhouse.model.topic import Topic, TopicSpec, check_spec, parse_settings
+from streamhouse.model.topic import (
+    InvalidPartitionCount,
+    Topic,
+    TopicSpec,
+    check_spec,
+    parse_settings,
+)
 from streamhouse.ports.metadata import DeletedTopic, Event
 
 EVENTS_KEPT_MAX = 10_000  # a watcher further behind reads the catalog again
@@ -31,10 +38,7 @@ def create_topic(db: sqlite3.Connection, topic_id: TopicId, spec: TopicSpec, now
         (topic_id.bytes, spec.name, spec.partition_count, _to_json(spec.config), now_ms),
     )
     epoch = _epoch_above_all(db, spec.name)
-    db.executemany(
-        "INSERT INTO partitions (topic_id, partition, epoch) VALUES (?, ?, ?)",
-        ((topic_id.bytes, partition, epoch) for partition in range(spec.partition_count)),
-    )
+    _add_partitions(db, topic_id, range(spec.partition_count), epoch)
     topic = _get(db, topic_id)
     _add_event(db, now_ms, "topic_created", topic)
     return topic
@@ -54,6 +58,36 @@ def set_topic_config(
     db.execute(
         "UPDATE topics SET config = ? WHERE topic_id = ?", (_to_json(config), topic_id.bytes)
     )
+    topic = _get(db, topic_id)
+    _add_event(db, now_ms, "topic_altered", topic)
+    return topic
+
+
+def change_topic_config(
+    db: sqlite3.Connection, topic_id: TopicId, changes: Mapping[str, str | None], now_ms: int
+) -> Topic:
+    config = merged(_get(db, topic_id).config, changes)
+    return set_topic_config(db, topic_id, config, now_ms)
+
+
+def grow_topic(
+    db: sqlite3.Connection, topic_id: TopicId, partition_count: int, now_ms: int
+) -> Topic:
+    before = _get(db, topic_id)
+    check_spec(TopicSpec(before.name, partition_count))
+    if partition_count < before.partition_count:
+        raise InvalidPartitionCount(
+            f"topic {before.name!r} has {before.partition_count} partitions, which cannot become "
+            f"{partition_count}"
+        )
+    if partition_count == before.partition_count:
+        return before
+    db.execute(
+        "UPDATE topics SET partition_count = ? WHERE topic_id = ?",
+        (partition_count, topic_id.bytes),
+    )
+    epoch = _epoch_above_all(db, before.name)
+    _add_partitions(db, topic_id, range(before.partition_count, partition_count), epoch)
     topic = _get(db, topic_id)
     _add_event(db, now_ms, "topic_altered", topic)
     return topic
@@ -112,6 +146,13 @@ def _check_free(db: sqlite3.Connection, topic_id: TopicId, name: str) -> None:
     if db.execute("SELECT 1 FROM deleted_topics WHERE topic_id = ?", (topic_id.bytes,)).fetchone():
         # Its objects are being removed by prefix; new ones under the same id would go too.
         raise AlreadyExists(f"topic id {topic_id} was used by a deleted topic; take a new id")
+
+
+def _add_partitions(db: sqlite3.Connection, topic_id: TopicId, numbers: range, epoch: int) -> None:
+    db.executemany(
+        "INSERT INTO partitions (topic_id, partition, epoch) VALUES (?, ?, ?)",
+        ((topic_id.bytes, partition, epoch) for partition in numbers),
+    )
 
 
 def _epoch_above_all(db: sqlite3.Connection, name: str) -> int:

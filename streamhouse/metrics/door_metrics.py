@@ -16,6 +16,9 @@ class KafkaView(Protocol):
     @property
     def connections(self) -> int: ...
 
+    @property
+    def throttled(self) -> int: ...
+
 
 class HttpView(Protocol):
     """The counters of the HTTP door."""
@@ -40,6 +43,11 @@ def kafka_metrics(kafka: KafkaView) -> list[Metric]:
             "kafka_refusals",
             "Kafka requests or connections that were refused.",
             lambda: kafka.refusals,
+        ),
+        counter(
+            "kafka_throttled",
+            "Kafka requests answered with a pause because of a quota.",
+            lambda: kafka.throttled,
         ),
     ]
 

@@ -41,6 +41,11 @@ def topic_key(topic_id: TopicId) -> ObjectKey:
     return ObjectKey(f"{topic_prefix(topic_id)}topic.json")
 
 
+def topic_grown_key(topic_id: TopicId, partition_count: int) -> ObjectKey:
+    """The topic's description after partitions were added to it."""
+    return ObjectKey(f"{topic_prefix(topic_id)}partitions/{partition_count:010d}.json")
+
+
 def topic_deleted_key(topic_id: TopicId) -> ObjectKey:
     """Exists once the topic was deleted; written before its other objects are removed."""
     return ObjectKey(f"{topic_prefix(topic_id)}deleted.json")

@@ -15,6 +15,9 @@ RESPONSE_BYTES_BUFFERED_MAX = 4 * MIB  # per connection; then no further request
 FETCH_BYTES_MAX = 55 * MIB  # fetch.max.bytes of the broker
 FETCH_SESSIONS_MAX = 1_000
 MESSAGE_BYTES_MAX = 1_048_588  # default of max.message.bytes
+DESCRIBED_PARTITIONS_MAX = 2_000  # per page of DescribeTopicPartitions
+QUOTA_BUCKETS_MAX = 10_000  # clients whose use is remembered; the longest unused is forgotten
+QUOTA_THROTTLE_MS_MAX = 30_000  # one pause; below the patience of clients, debt stays
 
 # Topics
 TOPIC_NAME_CHARS_MAX = 249

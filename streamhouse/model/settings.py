@@ -45,6 +45,7 @@ class Settings:
     wal_max_bytes: int = limits.WAL_BYTES_MAX
     auto_create_topics: bool = True
     default_partitions: int = 1
+    topic_partitions_growable: bool = False
     group_initial_rebalance_delay_ms: int = limits.GROUP_INITIAL_REBALANCE_DELAY_MS
     delete_grace_ms: int = limits.DELETE_GRACE_MS
     retention_check_interval_ms: int = 30_000
@@ -73,6 +74,7 @@ _HELP = {
     "wal_max_bytes": "Size of the WAL on disk; when it is full, producers are refused for a while.",
     "auto_create_topics": "Create a topic when a client asks for its metadata.",
     "default_partitions": "Partitions of a topic that is created without a count.",
+    "topic_partitions_growable": "Let CreatePartitions add partitions to existing topics.",
     "group_initial_rebalance_delay_ms": "How long an empty group waits for more members to join.",
     "delete_grace_ms": "How long an object stays after the last reference to it is gone.",
     "retention_check_interval_ms": "How often retention and merging look at every partition.",
@@ -83,6 +85,22 @@ _HELP = {
     "connection_idle_ms": "Kafka connections without a request for so long are closed.",
     "accept_wal_loss": "Start although the WAL is damaged or lost; what it held is given up.",
     "log_level": "debug, info, warning or error.",
+}
+
+
+_MINIMUM = {
+    "segment_max_size": 1,
+    "segment_max_age_ms": 1,
+    "wal_batch_max_age_ms": 0,
+    "wal_max_bytes": 2 * limits.WAL_FILE_BYTES,
+    "default_partitions": 1,
+    "delete_grace_ms": 0,
+    "retention_check_interval_ms": 1,
+    "manifest_interval_ms": 1,
+    "tail_max_bytes": 1,
+    "cache_max_bytes": 1,
+    "max_connections": 1,
+    "connection_idle_ms": 1,
 }
 
 
@@ -119,7 +137,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _parse(setting: Setting, raw: Any) -> Any:
-    if isinstance(raw, setting.kind):
+    if setting.kind is not int and isinstance(raw, setting.kind):
         return raw
     text = str(raw).strip()
     if setting.kind is bool:
@@ -130,7 +148,15 @@ def _parse(setting: Setting, raw: Any) -> Any:
         raise Invalid(f"{setting.variable}={text!r} is not a switch; use 1 or 0")
     if setting.kind is int:
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
             raise Invalid(f"{setting.variable}={text!r} is not a whole number") from None
+        return _at_least(setting, number)
     return text
+
+
+def _at_least(setting: Setting, number: int) -> int:
+    minimum = _MINIMUM.get(setting.name, 0)
+    if number < minimum:
+        raise Invalid(f"{setting.variable}={number} is too small; it must be {minimum} or more")
+    return number

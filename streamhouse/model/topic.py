@@ -53,6 +53,7 @@ class ConfigDef:
     expects: str  # said to the user when `check` fails
     doc: str
     effective: bool = True
+    broker_name: str = ""  # Kafka's name of the broker setting that this one falls back to
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +144,16 @@ def parse_settings(config: Mapping[str, str]) -> TopicSettings:
     )
 
 
-def _is_int(low: int, high: int) -> Callable[[str], bool]:
-    def check(value: str) -> bool:
-        try:
-            return low <= int(value) <= high
-        except ValueError:
-            return False
+_INTEGER = re.compile(r"^[+-]?[0-9]{1,20}$")  # what Java's parser takes; Python's takes more
+_DECIMAL = re.compile(r"^[+-]?[0-9]*\.?[0-9]+$")
 
-    return check
+
+def _is_int(low: int, high: int) -> Callable[[str], bool]:
+    return lambda value: bool(_INTEGER.match(value)) and low <= int(value) <= high
 
 
 def _is_float(value: str) -> bool:
-    try:
-        return 0.0 <= float(value) <= 1.0
-    except ValueError:
-        return False
+    return bool(_DECIMAL.match(value)) and 0.0 <= float(value) <= 1.0
 
 
 def _one_of(*words: str) -> Callable[[str], bool]:
@@ -193,7 +189,42 @@ def _c(
     doc: str,
     effective: bool = True,
 ) -> ConfigDef:
-    return ConfigDef(name, type_, default, check, expects, doc, effective)
+    broker_name = _BROKER_NAMES.get(name, "")
+    return ConfigDef(name, type_, default, check, expects, doc, effective, broker_name)
+
+
+_BROKER_NAMES: Mapping[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+
+
+def _replica_list(value: str) -> bool:
+    return value in ("", "*") or bool(re.match(r"^[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*$", value))
 
 
 TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
@@ -208,11 +239,38 @@ TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
             "What happens to old records.",
         ),
         _c(
+            "compression.gzip.level",
+            _I,
+            "-1",
+            lambda value: _is_int(1, 9)(value) or value == "-1",
+            "-1 or a level from 1 to 9",
+            "Batches keep the producer's compression.",
+            False,
+        ),
+        _c(
+            "compression.lz4.level",
+            _I,
+            "9",
+            _is_int(1, 17),
+            "a level from 1 to 17",
+            "Batches keep the producer's compression.",
+            False,
+        ),
+        _c(
             "compression.type",
             _S,
             "producer",
             _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             "producer, uncompressed, gzip, snappy, lz4 or zstd",
+            "Batches keep the producer's compression.",
+            False,
+        ),
+        _c(
+            "compression.zstd.level",
+            _I,
+            "3",
+            _is_int(-131072, 22),
+            "a level from -131072 to 22",
             "Batches keep the producer's compression.",
             False,
         ),
@@ -253,12 +311,30 @@ TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
             False,
         ),
         _c(
+            "follower.replication.throttled.replicas",
+            _LIST,
+            "",
+            _replica_list,
+            "* or pairs of partition:broker",
+            "There are no replicas to throttle.",
+            False,
+        ),
+        _c(
             "index.interval.bytes",
             _I,
             "4096",
             _is_int(0, _INT_MAX),
             "0 or more",
             "The index has one entry per block.",
+            False,
+        ),
+        _c(
+            "leader.replication.throttled.replicas",
+            _LIST,
+            "",
+            _replica_list,
+            "* or pairs of partition:broker",
+            "There are no replicas to throttle.",
             False,
         ),
         _c(
@@ -336,6 +412,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
             _bool,
             "true or false",
             "WAL files are always preallocated.",
+            False,
+        ),
+        _c(
+            "remote.storage.enable",
+            _B,
+            "false",
+            _one_of("false"),
+            "false",
+            "Segments are in the object store in any case.",
             False,
         ),
         _c(

@@ -20,6 +20,7 @@ from streamhouse.model.partition import (
     SegmentReplacement,
     Term,
 )
+from streamhouse.model.quotas import ClientQuota, QuotaChange
 from streamhouse.model.topic import Topic, TopicSpec
 
 
@@ -94,6 +95,21 @@ class TopicCatalog(Protocol):
         self, topic_id: TopicId, config: Mapping[str, str], now_ms: int = 0
     ) -> Topic:
         """Replace the topic's settings; `now_ms` dates the event. Raises NotFound, Invalid."""
+
+    async def change_topic_config(
+        self, topic_id: TopicId, changes: Mapping[str, str | None], now_ms: int
+    ) -> Topic:
+        """Change the named settings and leave the others; None gives a default back.
+
+        Raises NotFound, Invalid (then nothing has changed).
+        """
+
+    async def grow_topic(self, topic_id: TopicId, partition_count: int, now_ms: int) -> Topic:
+        """Add partition rows up to `partition_count`; those that exist stay as they are.
+
+        The same count again is a repeat and succeeds. Raises NotFound, and InvalidPartitionCount
+        for fewer partitions than there are or more than are allowed.
+        """
 
     async def delete_topic(self, topic_id: TopicId, now_ms: int) -> None:
         """Raise the epochs, then forget topic, partitions and offsets; retire its objects.
@@ -226,8 +242,35 @@ class HoldStore(Protocol):
         """Holds that have not expired, by name and partition."""
 
 
+class QuotaStore(Protocol):
+    async def client_quotas(self) -> list[ClientQuota]:
+        """Every entity that has a limit, with all its limits."""
+
+    async def alter_client_quotas(self, changes: Sequence[QuotaChange]) -> None:
+        """Make all changes or, raising Invalid, none."""
+
+
+class BrokerConfigStore(Protocol):
+    async def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Settings changed while brokers run, by broker; '' stands for all of them."""
+
+    async def change_broker_config(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        """Change the named settings and leave the others; None takes one back.
+
+        Raises Invalid, with nothing changed, for a setting that cannot be changed or a bad value.
+        """
+
+
 class MetadataStore(
-    TopicCatalog, Leadership, SegmentRegistry, OffsetStore, GroupStore, HoldStore, Protocol
+    TopicCatalog,
+    Leadership,
+    SegmentRegistry,
+    OffsetStore,
+    GroupStore,
+    HoldStore,
+    QuotaStore,
+    BrokerConfigStore,
+    Protocol,
 ):
     """All of it, as the composition root hands it out."""
 

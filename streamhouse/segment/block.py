@@ -39,7 +39,8 @@ class BlockStats(NamedTuple):
     """What the caller knows about the batches of a block.
 
     Offsets are those of the batch headers: `base` of the first batch, `last` of the last one.
-    Timestamps bound those of all records, from below and from above; readers prune by them.
+    The largest timestamp bounds those of all records, and readers prune by it. The smallest is the
+    lowest base timestamp of the batches, below which a record may still lie (ADR 0010).
     """
 
     base: int

@@ -94,20 +94,13 @@ class SegmentTail:
         """The block of `find_block` and all after it."""
         return self.blocks[bisect_left(self.blocks, offset, key=_LAST) :]
 
-    def blocks_for_timestamp(
-        self, timestamp_min_ms: int, timestamp_max_ms: int | None = None
-    ) -> list[BlockEntry]:
-        """Blocks that may hold a record within these times, both inclusive, by offset.
+    def blocks_for_timestamp(self, timestamp_min_ms: int) -> list[BlockEntry]:
+        """Blocks that may hold a record at or after this time, by offset.
 
         Timestamps need not ascend, so any of the blocks may be left out. The first record at or
-        after a time lies in the first of these.
+        after the time lies in the first of these.
         """
-        return [
-            block
-            for block in self.blocks
-            if block.timestamp_max_ms >= timestamp_min_ms
-            and (timestamp_max_ms is None or block.timestamp_min_ms <= timestamp_max_ms)
-        ]
+        return [block for block in self.blocks if block.timestamp_max_ms >= timestamp_min_ms]
 
 
 def tail_start(file_size: int) -> int:

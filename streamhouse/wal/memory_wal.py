@@ -69,6 +69,10 @@ class MemoryWal:
         self._stopped = True
         self._events.on_failed(error)
 
+    def forget(self, sequence: int) -> None:
+        """As if the disk had lost this entry."""
+        self._kept_bytes -= len(self._kept.pop(sequence).body)
+
     async def replay(self) -> AsyncIterator[tuple[int, WalEntry]]:
         for sequence, entry in list(self._kept.items()):
             yield sequence, entry

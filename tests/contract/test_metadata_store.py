@@ -38,7 +38,8 @@ from streamhouse.model.partition import (
     SegmentReplacement,
     Term,
 )
-from streamhouse.model.topic import TopicSpec
+from streamhouse.model.quotas import QuotaChange, entity_of
+from streamhouse.model.topic import InvalidPartitionCount, TopicSpec
 from streamhouse.objects.faulty import FaultRates, Faults
 from streamhouse.ports.metadata import (
     CommittedOffset,
@@ -264,6 +265,110 @@ def test_settings_are_replaced_as_a_whole(run: Run) -> None:
         assert await store.list_topics() == [altered]
 
     run(scenario)
+
+
+def test_settings_are_changed_one_by_one(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, 10)
+        changed = await store.change_topic_config(T1, {"segment.ms": "5"}, 11)
+        assert dict(changed.config) == {"retention.ms": "1000", "segment.ms": "5"}
+        again = await store.change_topic_config(T1, {"retention.ms": None, "flush.ms": None}, 12)
+        assert dict(again.config) == {"segment.ms": "5"}
+        assert (await store.list_topics()) == [again]
+        with pytest.raises(Invalid):
+            await store.change_topic_config(T1, {"segment.ms": "6", "retention.ms": "x"}, 13)
+        assert (await store.list_topics()) == [again]
+        with pytest.raises(NotFound):
+            await store.change_topic_config(T2, {}, 14)
+
+    run(scenario)
+
+
+def test_a_topic_grows_and_what_it_had_stays(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, 10)
+        before = await lead(store)
+        await store.commit_segment(commit_of(fence_of(before[P0]), 0, 5))
+        grown = await store.grow_topic(T1, 4, 11)
+        assert grown.partition_count == 4
+        assert dict(grown.config) == dict(ORDERS.config)
+        assert await store.grow_topic(T1, 4, 12) == grown
+        rows = await lead(store)
+        assert sorted(tp.partition for tp in rows) == [0, 1, 2, 3]
+        assert rows[P0].segments_end == 5
+        assert rows[P0].epoch == before[P0].epoch
+        assert [rows[TopicPartition(T1, n)].high_watermark for n in (2, 3)] == [0, 0]
+        assert {row.holder for row in rows.values()} == {"agent"}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 10_001])
+def test_a_topic_neither_shrinks_nor_bursts(run: Run, count: int) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, 10)
+        with pytest.raises(InvalidPartitionCount):
+            await store.grow_topic(T1, count, 11)
+        assert len(await lead(store)) == 2
+        with pytest.raises(NotFound):
+            await store.grow_topic(T2, 3, 11)
+
+    run(scenario)
+
+
+def test_partitions_added_to_a_name_used_again_start_above_its_epochs(run: Run) -> None:
+    async def scenario(store: MetadataStore) -> None:
+        await store.create_topic(T1, ORDERS, 10)
+        for incarnation in ("i1", "i2", "i3"):
+            old = await lead(store, incarnation)
+        await store.delete_topic(T1, 11)
+        await store.create_topic(T2, TopicSpec("orders", 1), 12)
+        await store.grow_topic(T2, 2, 13)
+        rows = await lead(store, "i4")
+        assert min(row.epoch for row in rows.values()) > max(row.epoch for row in old.values())
+
+    run(scenario)
+
+
+def test_client_quotas_are_kept(run_durable: Run) -> None:
+    both = entity_of([("user", "u"), ("client-id", None)])
+    one = entity_of([("client-id", "c")])
+
+    async def write(store: MetadataStore) -> None:
+        limits = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
+        await store.alter_client_quotas([QuotaChange(both, limits), QuotaChange(one, limits)])
+        taken = {"producer_byte_rate": None, "request_percentage": None}
+        await store.alter_client_quotas([QuotaChange(one, taken)])
+        with pytest.raises(Invalid):
+            await store.alter_client_quotas(
+                [QuotaChange(one, limits), QuotaChange(one, {"no_such": 1.0})]
+            )
+
+    async def read(store: MetadataStore) -> None:
+        (kept,) = await store.client_quotas()
+        assert kept.entity == both
+        assert dict(kept.limits) == {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
+
+    run_durable(write)
+    run_durable(read)
+
+
+def test_settings_of_brokers_are_kept(run_durable: Run) -> None:
+    async def write(store: MetadataStore) -> None:
+        assert await store.broker_configs() == {}
+        await store.change_broker_config("", {"log.retention.ms": "5", "num.io.threads": "4"})
+        await store.change_broker_config("0", {"log.retention.ms": "6"})
+        await store.change_broker_config("", {"num.io.threads": None})
+        for wrong in ({"log.retention.ms": "x"}, {"node.id": "7"}):
+            with pytest.raises(Invalid):
+                await store.change_broker_config("", {"log.flush.interval.ms": "9", **wrong})
+
+    async def read(store: MetadataStore) -> None:
+        expected = {"": {"log.retention.ms": "5"}, "0": {"log.retention.ms": "6"}}
+        assert await store.broker_configs() == expected
+
+    run_durable(write)
+    run_durable(read)
 
 
 def test_a_deleted_topic_is_gone_with_all_that_hung_on_it(run: Run) -> None:
@@ -994,6 +1099,8 @@ async def contents(store: MetadataStore) -> list[object]:
         await store.groups_with_offsets(),
         await store.load_groups(),
         await store.holds(0),
+        await store.client_quotas(),
+        await store.broker_configs(),
         await store.cluster_id(),
     ]
 
@@ -1006,10 +1113,21 @@ def script(store: MetadataStore) -> list[tuple[str, Callable[[], Awaitable[objec
     merged = segment(P0, 0, 9, epoch=2, nonce="m")
     keys = (c1.segment.key, c2.segment.key)
     position = CommittedOffset(4, 1, "m", 60)
+    quota = QuotaChange(entity_of([("user", None)]), {"consumer_byte_rate": 9.0})
     return [
         ("create_topic", lambda: store.create_topic(T1, ORDERS, 10)),
         ("create_topic", lambda: store.create_topic(T2, TopicSpec("gone", 1), 11)),
         ("set_topic_config", lambda: store.set_topic_config(T1, {"retention.ms": "5"}, 12)),
+        (
+            "change_topic_config",
+            lambda: store.change_topic_config(T1, {"segment.ms": "7", "retention.ms": None}, 13),
+        ),
+        ("grow_topic", lambda: store.grow_topic(T1, 3, 14)),
+        ("alter_client_quotas", lambda: store.alter_client_quotas([quota])),
+        (
+            "change_broker_config",
+            lambda: store.change_broker_config("", {"log.retention.ms": "5"}),
+        ),
         ("take_partitions", lambda: store.take_partitions("agent", "i1", "w1")),
         ("commit_segment", lambda: store.commit_segment(c1)),
         ("take_partitions", lambda: store.take_partitions("agent", "i2", "w1")),

@@ -17,6 +17,8 @@ from streamhouse.metrics.agent_metrics import agent_metrics
 from streamhouse.metrics.door_metrics import http_metrics, kafka_metrics
 from streamhouse.metrics.family import Kind, Metric
 from streamhouse.model import limits
+from streamhouse.model.broker_settings import DYNAMIC_CONFIGS
+from streamhouse.model.quotas import QUOTA_KEYS
 from streamhouse.model.settings import SETTINGS
 from streamhouse.model.topic import TOPIC_CONFIGS
 
@@ -57,6 +59,27 @@ def topic_configs_table() -> str:
         for config in TOPIC_CONFIGS.values()
     ]
     return table(["config", "default", "accepted", "has an effect", "meaning"], rows)
+
+
+def broker_configs_table() -> str:
+    rows = [
+        [f"`{c.name}`", f"`{c.default}`", c.expects, "yes" if c.effective else "no", c.doc]
+        for c in sorted(DYNAMIC_CONFIGS.values(), key=lambda config: config.name)
+    ]
+    return table(["config", "default", "accepted", "has an effect", "meaning"], rows)
+
+
+def quotas_table() -> str:
+    rows = [
+        [
+            f"`{name}`",
+            "an address" if key.for_ip else "user, client id or both",
+            "yes" if key.effective else "no",
+            key.doc,
+        ]
+        for name, key in QUOTA_KEYS.items()
+    ]
+    return table(["quota", "of", "has an effect", "meaning"], rows)
 
 
 def limits_table() -> str:
@@ -111,6 +134,8 @@ BLOCKS: tuple[Block, ...] = (
     ("README.md", "apis", apis_table),
     ("docs/configuration.md", "settings", settings_table),
     ("docs/configuration.md", "topic-configs", topic_configs_table),
+    ("docs/configuration.md", "broker-configs", broker_configs_table),
+    ("docs/configuration.md", "quotas", quotas_table),
     ("docs/configuration.md", "limits", limits_table),
     ("docs/operations.md", "metrics", metrics_table),
 )

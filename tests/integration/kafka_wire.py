@@ -1,8 +1,10 @@
 """A Kafka client without opinions: any request of any version over one socket.
 
-Messages are built and read by kio, an implementation that shares no code with the server. Values
-are plain: ints for times, lists for arrays, dicts for structures; fields that a version does not
-have are left out, missing ones take Kafka's default or a zero.
+Messages are written and read by kio's own codecs, not by the server's. The field lists are kio's on
+both sides (except Produce and Fetch, which the server has by hand), and record batches are made by
+the server's own code: the real clients are the second opinion there.
+Values are plain: ints for times, lists for arrays, dicts for structures; fields that a version does
+not have are left out, missing ones take Kafka's default or a zero.
 """
 
 import io

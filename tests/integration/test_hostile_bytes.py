@@ -18,6 +18,7 @@ import pytest
 from crc32c import crc32c
 
 from streamhouse.kafka_proto.apis import APIS
+from tests.integration.admin_values import admin_values
 from tests.integration.kafka_wire import (
     ACKS_ALL,
     API_VERSIONS,
@@ -197,6 +198,7 @@ def honest(topic_id: UUID) -> dict[int, dict[str, Any]]:
         DESCRIBE_CLUSTER: {},
         **honest_groups(both),
     }
+    values |= admin_values(name)
     assert values.keys() == APIS.keys()
     return values
 

@@ -300,7 +300,9 @@ def test_sh_53_sh_71_sh_73_records_come_back_from_segments(tmp_path: Path) -> No
     with running_server(tmp_path, settings) as server:
         with Wire(server.kafka) as wire:
             wire.create_topic("rolled", 2)
-        Librdkafka().write(server.kafka, "rolled", sent)
+        Librdkafka().write(server.kafka, "rolled", sent[:300])
+        wait_for_segments(server, 2)  # both partitions, by size
+        Librdkafka().write(server.kafka, "rolled", sent[300:])
         server.restart()
         assert metric(server, "streamhouse_object_read_bytes_total") < 300_000
         expected = {p: [m for m in sent if m.partition == p] for p in (0, 1)}
@@ -312,7 +314,23 @@ def test_sh_53_sh_71_sh_73_records_come_back_from_segments(tmp_path: Path) -> No
         for reader in CLIENTS:
             assert reader.read(server.kafka, "rolled", 0, 300) == expected[0], reader.name
         assert metric(server, "streamhouse_object_read_bytes_total") == cold
-        assert list(server.data_dir.glob("objects/**/*.strm")), "segments are plain files"
+        segments = list(server.data_dir.glob("objects/**/*.strm"))
+        assert len(segments) >= 4, "segments are plain files"
+        packed = sum(path.stat().st_size for path in segments)
+        assert packed < 200_000, "SH-52: blocks are compressed"
+
+
+def test_sh_53_a_quiet_partition_is_rolled_by_age(tmp_path: Path) -> None:
+    with running_server(tmp_path, {"SEGMENT_MAX_AGE_MS": "300"}) as server:
+        Librdkafka().write(server.kafka, "quiet", [Message(None, b"one", partition=0)])
+        wait_for_segments(server, 1)
+
+
+def wait_for_segments(server: ServerProcess, count: int) -> None:
+    end = time.monotonic() + 10
+    while len(list(server.data_dir.glob("objects/**/*.strm"))) < count:
+        assert time.monotonic() < end, f"not {count} segments in time"
+        time.sleep(0.02)
 
 
 # -- kcat, where it is installed -----------------------------------------------------------------

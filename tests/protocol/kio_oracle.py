@@ -30,6 +30,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int64": ints(64),
     "uint16": st.integers(0, 2**16 - 1),
     "uint32": st.integers(0, 2**32 - 1),
+    "float64": st.floats(allow_nan=False),
     "string": TEXT,
     "bytes": st.binary(max_size=40),
     "records": st.binary(max_size=300),

@@ -593,7 +593,7 @@ class Storm:
 
     def _clear(self) -> None:
         world = self._world
-        world.weather.slow_sync_s = 0.0
+        world.weather.slow_sync_s = world.weather.slow_read_s = 0.0
         world.set_disk_full(False)
         world.object_faults.rates = world.metadata_faults.rates = FaultRates()
 
@@ -631,6 +631,11 @@ class Storm:
     async def _slow_sync(self) -> None:
         self._world.weather.slow_sync_s = self._chance.choice((0.02, 0.2, 1.0))
 
+    async def _slow_reads(self) -> None:
+        """Some reads outlast the grace period of what they read."""
+        self._world.weather.slow_read_s = min(self._world.plan.delete_grace_ms / 1000 * 4, 40.0)
+        await asyncio.sleep(2 * self._world.plan.delete_grace_ms / 1000)
+
     async def _failing_sync(self) -> None:
         self._world.fail_next_sync()
 
@@ -654,6 +659,7 @@ KINDS: Sequence[str] = (
     "both",
     "outage",
     "slow_sync",
+    "slow_reads",
     "failing_sync",
     "full_disk",
     "kill",

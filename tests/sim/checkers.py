@@ -84,6 +84,7 @@ class Checker:
         self.logs: dict[TopicPartition, LogModel] = {}
         self.rows: dict[TopicPartition, PartitionRow] = {}
         self._placed: dict[str, int] = {}
+        self._leaders: dict[tuple[TopicPartition, int], str] = {}
 
     def log(self, tp: TopicPartition) -> LogModel:
         found = self.logs.get(tp)
@@ -333,6 +334,10 @@ class Checker:
             ):
                 if getattr(row, name) < getattr(before, name):
                     raise Violation("4 monotonic", f"{row.tp} {name} fell: {before} -> {row}")
+        if row.holder:
+            leader = self._leaders.setdefault((row.tp, row.epoch), row.incarnation)
+            if leader != row.incarnation:
+                raise Violation("5 one leader", f"{row.tp} epoch {row.epoch} has two: {row}")
         self.rows[row.tp] = row
         return before is None or before.manifest_version != row.manifest_version
 

@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._selector = _Timers(self)
-        self.set_task_factory(_make_task)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._now_s
@@ -79,7 +79,8 @@ def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run `main` to its end on a loop of its own."""
     loop = VirtualLoop()
     try:
-        return loop.run_until_complete(main())
-    finally:
+        result = loop.run_until_complete(main())
         loop.run_until_complete(loop.shutdown_asyncgens())
+        return result
+    finally:
         loop.close()

@@ -43,7 +43,7 @@ class Plan:
 def draw_plan(seed: int) -> Plan:
     chance = random.Random(f"plan {seed}")
     file_kib = chance.choice((16, 24, 48))
-    grace_ms = chance.choice((4_000, 8_000, 20_000))
+    grace_ms = chance.choice((1_500, 4_000, 15_000))
     segment_max_size = chance.choice((2, 6, 20)) * KIB
     return Plan(
         seed=seed,
@@ -51,8 +51,8 @@ def draw_plan(seed: int) -> Plan:
         partitions_max=chance.choice((1, 2, 3)),
         producers=chance.randint(2, 4),
         readers=chance.randint(1, 3),
-        stormy_s=chance.choice((15.0, 25.0, 45.0)),
-        send_gap_s=chance.choice((0.04, 0.1, 0.2)),
+        stormy_s=chance.choice((8.0, 15.0, 30.0)),
+        send_gap_s=chance.choice((0.05, 0.1, 0.2)),
         batch_bytes_max=chance.choice((300, 1_500, 5_000)),
         wal=WalOptions(
             file_bytes=file_kib * KIB,
@@ -64,15 +64,15 @@ def draw_plan(seed: int) -> Plan:
         ),
         segment_max_size=segment_max_size,
         segment_max_age_ms=chance.choice((300, 1_000, 4_000)),
-        segment_bytes_max=chance.choice((3, 10)) * segment_max_size,
+        segment_bytes_max=chance.choice((4, 20)) * segment_max_size,
         chunk_bytes=chance.choice((1, 3, 12)) * KIB,
         chunk_batches=chance.choice((3, 10, 100)),
         tail_bytes_max=chance.choice((1, 8, 64)) * KIB,
         cache_bytes_max=chance.choice((1, 16, 256)) * KIB,
-        merge_segments_min=chance.choice((2, 3, 5)),
-        merge_bytes_small=chance.choice((2, 8, 64)) * KIB,
-        retention_check_ms=chance.choice((700, 2_000, 5_000)),
-        manifest_ms=chance.choice((800, 2_500, 6_000)),
+        merge_segments_min=chance.choice((2, 2, 4)),
+        merge_bytes_small=chance.choice((4, 16, 64)) * KIB,
+        retention_check_ms=chance.choice((300, 1_000, 4_000)),
+        manifest_ms=chance.choice((400, 2_000, 6_000)),
         delete_grace_ms=grace_ms,
         # A roll or merge may take up to about 25 delays; the grace must outlast it.
         delay_s_max=grace_ms / 1000 / 40,

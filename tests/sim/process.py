@@ -8,18 +8,21 @@ of unsynced writes. What the process had in memory is gone with it; clients see 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
-from contextvars import copy_context
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from enum import Enum
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from streamhouse.agent.service import AgentOptions, AgentPorts, AgentService
 from streamhouse.metadata.runner import InlineRunner
-from streamhouse.model.errors import OutcomeUnknown, StartRefused, Unavailable
+from streamhouse.model.errors import NotFound, OutcomeUnknown, StartRefused, Unavailable
 from streamhouse.model.ids import ObjectKey
 from streamhouse.ports.disk import Buffer, Disk
 from streamhouse.ports.objects import ObjectStore
 from streamhouse.wal.file_wal import FileWal
 from tests.sim.loop import owner
+
+_for_client: ContextVar[bool] = ContextVar("for_client", default=False)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -56,6 +59,7 @@ class Surroundings(Protocol):
     def on_put(self, process: "Process", key: ObjectKey) -> None: ...
     def on_deleted(self, process: "Process", keys: Collection[ObjectKey]) -> None: ...
     def pause_s(self) -> float: ...
+    def read_pause_s(self) -> float: ...
     def is_start_trouble(self, error: BaseException) -> bool: ...
 
 
@@ -79,10 +83,9 @@ class Process:
     async def start(self) -> None:
         """Run the real start in this process; a refusal ends the process, not the world."""
         try:
-            await self._spawn(self.service.start())
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
+            await self._finish(self.service.start())
+        except Disconnected:
+            return
         except (StartRefused, Unavailable, OutcomeUnknown) as error:
             self._around.note(f"p{self.number} start refused: {error}")
             if isinstance(error, StartRefused) and not self._around.is_start_trouble(error):
@@ -96,12 +99,8 @@ class Process:
     async def stop(self) -> None:
         """SIGTERM: no more clients, then the real stop."""
         self.serving = False
-        try:
-            await self._spawn(self.service.stop())
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
-        if self.alive:
+        with suppress(Disconnected):
+            await self._finish(self.service.stop())
             self.end(End.STOPPED)
 
     def end(self, end: End) -> None:
@@ -127,10 +126,19 @@ class Process:
         if not self.alive:
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def _spawn(self, work: Coroutine[Any, Any, T], for_client: bool) -> "asyncio.Task[T]":
         context = copy_context()
         context.run(owner.set, self)
+        context.run(_for_client.set, for_client)
         return asyncio.get_running_loop().create_task(work, context=context)
+
+    async def _finish(self, work: Coroutine[Any, Any, T], *, for_client: bool = False) -> T:
+        """Run the work inside this process. Raises Disconnected if the process ends first."""
+        task = self._spawn(work, for_client)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise Disconnected
+        return task.result()
 
     def _on_fatal(self, error: BaseException) -> None:
         if not self.alive:
@@ -147,13 +155,7 @@ class Process:
         """What a request does inside the server. Raises Disconnected if the process ends."""
         if not self.serving:
             raise Disconnected
-        task = self._spawn(run(self.service))
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self.alive:
-                raise
-            raise Disconnected from None
+        return await self._finish(run(self.service), for_client=True)
 
     # -- ports -----------------------------------------------------------------------------------
 
@@ -237,9 +239,17 @@ class ProcessObjects:
         await self._process.around_effect(f"put {key}", put)
 
     async def get_range(self, key: ObjectKey, start: int, stop: int) -> bytes:
-        return await self._process.around_effect(
-            f"get {key} {start}-{stop}", lambda: self._inner.get_range(key, start, stop)
-        )
+        async def get() -> bytes:
+            pause_s = self._around.read_pause_s() if _for_client.get() else 0.0
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            try:
+                return await self._inner.get_range(key, start, stop)
+            except NotFound:
+                self._around.count("gets of deleted objects")
+                raise
+
+        return await self._process.around_effect(f"get {key} {start}-{stop}", get)
 
     async def size(self, key: ObjectKey) -> int:
         return await self._process.around_effect(f"size {key}", lambda: self._inner.size(key))

@@ -10,13 +10,13 @@ from streamhouse.model.ids import ObjectKey, TopicPartition
 from streamhouse.model.keys import parse_manifest_key, parse_segment_key, topic_key
 from tests.sim.actors import Administrator, Scene, Storm, cast, find, positions
 from tests.sim.checkers import Violation
-from tests.sim.loop import run_virtually
+from tests.sim.loop import Deadlock, run_virtually
 from tests.sim.plan import draw_plan, small_limits
 from tests.sim.process import Process
 from tests.sim.world import World
 
 HEALED_S_MAX = 60.0
-SWEEPS_MAX = 5
+SWEEPS_MAX = 12
 MANIFESTS_LEFT_MAX = 4  # per partition: the newest, those kept for slow readers, one on its way
 ACKS_MIN = 10
 READS_MIN = 5
@@ -45,8 +45,11 @@ def run_seed(seed: int, show_trace: bool = False) -> Outcome:
         trace = world.trace
         return Outcome(seed, trace.digest, violation, tuple(trace.tail), dict(trace.counts), now_s)
 
-    with small_limits(plan):
-        return run_virtually(play)
+    try:
+        with small_limits(plan):
+            return run_virtually(play)
+    except Deadlock as error:
+        return Outcome(seed, "", f"deadlock: {error}", (), {}, 0.0)
 
 
 def _show(line: str) -> None:
@@ -61,7 +64,8 @@ async def story(world: World) -> None:
     world.spawn(administrator.run())
     await Storm(world).run(world.plan.stormy_s)
     world.heal()
-    await asyncio.sleep(1.0)  # a little work under a clear sky
+    await world.serving()
+    await asyncio.sleep(2.0)  # a little work under a clear sky
     scene.sending = False
     await _until_quiet(world, scene)
     await _until_swept(world)

@@ -41,6 +41,7 @@ from tests.sim.trace import Trace
 EPOCH_MS = 1_700_000_000_000
 PAUSE_RATE = 0.25
 PAUSE_S_MAX = 0.004
+SLOW_READ_RATE = 0.4
 LET_GO_TURNS_MAX = 1_000
 
 
@@ -75,6 +76,7 @@ class Weather:
     """What is wrong with the outside at the moment."""
 
     slow_sync_s: float = 0.0
+    slow_read_s: float = 0.0  # of objects; may outlast the grace of deleted ones
     disk_full: bool = False
     sync_fails: bool = False
     crashes: bool = True  # whether steps may end a process
@@ -263,6 +265,13 @@ class World:
             return self.chance.random() * PAUSE_S_MAX
         return 0.0
 
+    def read_pause_s(self) -> float:
+        """Some reads of clients are slow; the upkeep and other readers get ahead of them."""
+        slow_s = self.weather.slow_read_s
+        if not slow_s or self.chance.random() > SLOW_READ_RATE:
+            return 0.0
+        return self.chance.random() * slow_s
+
     def is_start_trouble(self, error: BaseException) -> bool:
         """A start may be refused only for what is wrong outside at this moment."""
         troubled = self.weather.disk_full or self.weather.sync_fails
@@ -381,7 +390,8 @@ class World:
             return
         service = process.service
         partitions = len(service.catalog.partitions)
-        slack = partitions * (self.plan.chunk_bytes + 2 * self.plan.batch_bytes_max)
+        # An open chunk and one that was not durable when it was sealed, and what is in flight.
+        slack = partitions * (2 * self.plan.chunk_bytes + 12 * self.plan.batch_bytes_max)
         slack += process.wal.queued_bytes + 16 * self.plan.batch_bytes_max
         used = service._budget.bytes_used
         if used > self.plan.tail_bytes_max + slack:

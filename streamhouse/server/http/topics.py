@@ -73,13 +73,7 @@ class TopicRoutes:
                 f"topic {topic.name!r} has {topic.partition_count} partitions, and a partition "
                 "count is fixed when the topic is created; create another topic with more",
             )
-        config = dict(topic.config)
-        for name, value in _read_config(body).items():
-            if value is None:
-                config.pop(name, None)
-            else:
-                config[name] = value
-        changed = await self._agent.set_topic_config(topic, config)
+        changed = await self._agent.change_topic_config(topic, _read_config(body))
         return web.json_response(self._described(changed))
 
     async def delete(self, request: web.Request) -> web.Response:

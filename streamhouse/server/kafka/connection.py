@@ -65,6 +65,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._client_host = ""
         self._transport: asyncio.Transport | None = None
         self._resume_timer: asyncio.TimerHandle | None = None
+        self._muted_until = 0.0  # by the listener's clock
         self.active_at = 0.0
 
     # -- the transport's calls -------------------------------------------------------------------
@@ -135,12 +136,26 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return False
         if len(self._slots) >= REQUESTS_IN_FLIGHT_MAX:
             return False
+        if self._muted_until:
+            left = self._muted_until - self._listener.now()
+            if left > 0:
+                self._look_again_in(left)
+                return False
+            self._muted_until = 0.0
         if self._door.agent.must_slow_down():
-            if self._resume_timer is None:
-                loop = asyncio.get_running_loop()
-                self._resume_timer = loop.call_later(SLOW_DOWN_SECONDS, self._resume)
+            self._look_again_in(SLOW_DOWN_SECONDS)
             return False
         return True
+
+    def _mute(self, pause_ms: int) -> None:
+        """Serve no further request for a while: the client is above its quota (KIP-219)."""
+        until = self._listener.now() + pause_ms / 1000
+        self._muted_until = max(self._muted_until, until)
+
+    def _look_again_in(self, seconds: float) -> None:
+        if self._resume_timer is None:
+            loop = asyncio.get_running_loop()
+            self._resume_timer = loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         self._resume_timer = None
@@ -151,7 +166,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.requests += 1
         try:
             header = parse_request_header(frame)
-            caller = Caller(header, self._reached, self._client_host)
+            caller = Caller(header, self._reached, self._client_host, self._mute)
             answer = HANDLERS[header.api_key](self._door, caller, frame)
         except UnsupportedRequest as error:
             if error.is_api_versions:

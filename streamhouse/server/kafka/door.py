@@ -1,7 +1,7 @@
 """What handlers share: the agent, who this broker is, and how topics are found."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -16,7 +16,9 @@ from streamhouse.model.ids import TopicId, TopicPartition
 from streamhouse.model.topic import InvalidTopicName, Topic, check_topic_name
 from streamhouse.ports.clock import Clock
 from streamhouse.ports.disk import Buffer
+from streamhouse.server.kafka.broker_settings import BrokerSettings
 from streamhouse.server.kafka.fetch_sessions import FetchSessions
+from streamhouse.server.kafka.quotas import ClientQuotas
 
 Frame = Sequence[Buffer]  # a whole response, in pieces
 NODE_ID = 0  # one node serves everything; a cluster numbers its agents
@@ -49,7 +51,8 @@ class Caller(NamedTuple):
 
     header: RequestHeader
     reached: BrokerAddress
-    client_host: str = ""
+    client_host: str
+    mute: Callable[[int], None]  # serve no further request of the connection for so many ms
 
 
 @dataclass(slots=True)
@@ -63,6 +66,12 @@ class Door:
     rack: str | None
     auto_create_topics: bool
     default_partitions: int
+    quotas: ClientQuotas
+    broker_settings: BrokerSettings
+    topic_defaults: Mapping[str, str]  # topic settings whose default this process chose
+    log_dir: str
+    connection_idle_ms: int
+    partitions_growable: bool
 
     def address(self, caller: Caller) -> BrokerAddress:
         """The address clients are told: the configured one, or the one they reached."""

@@ -31,6 +31,11 @@ class KafkaListener:
     def connections(self) -> int:
         return len(self._connections)
 
+    @property
+    def throttled(self) -> int:
+        """Requests answered with a pause because of a quota."""
+        return self.door.quotas.throttled
+
     def now(self) -> float:
         return self._clock.monotonic()
 

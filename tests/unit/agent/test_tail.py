@@ -124,3 +124,19 @@ def test_a_block_is_indexed_by_its_batches() -> None:
 def test_an_offset_in_a_gap_begins_at_the_next_batch(offset: int) -> None:
     run = BatchRun.of_block(bytes(batch(10, 2)))
     assert offsets([run.cut(offset, 12, 1 << 20, at_least_one=False)]) == [10]
+
+
+def test_a_gap_in_the_middle_of_a_run_is_stepped_over() -> None:
+    """Goal: an offset that was lost gives the batch after the gap, not the one before it."""
+    run = BatchRun.of_block(bytes(batch(10, 2)) + bytes(batch(20, 1)))
+    assert offsets([run.cut(15, 21, 1 << 20, at_least_one=False)]) == [20]
+    assert offsets([run.cut(11, 21, 1 << 20, at_least_one=False)]) == [10, 20]
+    assert len(run.cut(21, 30, 1 << 20, at_least_one=True)) == 0
+
+
+def test_a_gap_lies_between_chunks() -> None:
+    tail = Tail(TailBudget(1 << 20), 0)
+    for base, sequence in ((0, 1), (7, 2)):
+        body = batch(base, 1)
+        tail.append(read_header(body), base, 3, body, sequence, 0)
+    assert [(chunk.base, chunk.end) for chunk in tail.unrolled()] == [(0, 1), (7, 8)]

@@ -68,7 +68,7 @@ async def _create(door: Door, asked: Any, validate_only: bool) -> dict[str, Any]
         return _failed(asked.name, error.code, str(error))
     except tuple(CODES) as error:
         return _failed(asked.name, CODES[type(error)], str(error))
-    return _created(spec, topic)
+    return _created(door, spec, topic)
 
 
 def _spec(door: Door, asked: Any) -> TopicSpec:
@@ -104,7 +104,7 @@ def _count_assigned(asked: Any) -> int:
     return len(numbers)
 
 
-def _created(spec: TopicSpec, topic: Topic | None) -> dict[str, Any]:
+def _created(door: Door, spec: TopicSpec, topic: Topic | None) -> dict[str, Any]:
     return {
         "name": spec.name,
         "topic_id": topic.topic_id if topic else None,
@@ -112,13 +112,13 @@ def _created(spec: TopicSpec, topic: Topic | None) -> dict[str, Any]:
         "error_message": None,
         "num_partitions": spec.partition_count,
         "replication_factor": 1,
-        "configs": _config_rows(spec),
+        "configs": _config_rows(door, spec),
     }
 
 
-def _config_rows(spec: TopicSpec) -> list[dict[str, Any]]:
+def _config_rows(door: Door, spec: TopicSpec) -> list[dict[str, Any]]:
     """What DescribeConfigs says of the topic, as far as this message has fields for it."""
-    rows = topic_config_rows(spec.config, None)
+    rows = topic_config_rows(door, spec.config)
     return [{name: row[name] for name in CONFIG_FIELDS} for row in rows]
 
 

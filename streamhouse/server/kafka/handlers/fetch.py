@@ -145,30 +145,43 @@ class _Fetch:
         return sum(read.size for read in self._reads) >= self._min_bytes
 
     async def _read_cold(self) -> None:
-        """Fetch what memory did not have, one partition after the other, within the limits."""
+        """Fetch what memory did not have: together if all of it fits, else within what is left."""
+        cold = [read for read in self._reads if read.cold]
         left = self._max_bytes - sum(read.size for read in self._reads)
-        for read in self._reads:
-            if not read.cold or read.partition is None or left <= 0:
-                continue
+        if sum(read.asked.partition_max_bytes for read in cold) <= left:
+            # The limits cannot interfere, and at most the first batch may exceed its own.
             first = left == self._max_bytes
-            try:
-                read.records = await self._door.agent.read(
-                    read.partition,
-                    read.asked.fetch_offset,
-                    bytes_max=min(left, read.asked.partition_max_bytes),
-                    committed_only=self._committed_only,
-                    at_least_one=first,
+            await asyncio.gather(
+                *(
+                    self._read_one(read, left, at_least_one=first and read is cold[0])
+                    for read in cold
                 )
-            except OffsetOutOfRange:
-                read.error = ErrorCode.OFFSET_OUT_OF_RANGE
-            except (Unavailable, NotFound):
-                read.error = ErrorCode.KAFKA_STORAGE_ERROR
-            except (Corrupt, DecodeError) as error:
-                log.error("a fetch met damage in the store: %s", error)
-                read.error = ErrorCode.CORRUPT_MESSAGE
-            read.size = sum(map(len, read.records))
-            read.cold = False
-            left -= read.size
+            )
+            return
+        for read in cold:
+            await self._read_one(read, left, at_least_one=left == self._max_bytes)
+            left = max(left - read.size, 0)
+
+    async def _read_one(self, read: _Read, left: int, *, at_least_one: bool) -> None:
+        read.cold = False
+        if read.partition is None or left <= 0:
+            return
+        try:
+            read.records = await self._door.agent.read(
+                read.partition,
+                read.asked.fetch_offset,
+                bytes_max=min(left, read.asked.partition_max_bytes),
+                committed_only=self._committed_only,
+                at_least_one=at_least_one,
+            )
+        except OffsetOutOfRange:
+            read.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        except (Unavailable, NotFound):
+            read.error = ErrorCode.KAFKA_STORAGE_ERROR
+        except (Corrupt, DecodeError) as error:
+            log.error("a fetch met damage in the store: %s", error)
+            read.error = ErrorCode.CORRUPT_MESSAGE
+        read.size = sum(map(len, read.records))
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -220,6 +233,10 @@ class _Fetch:
         session = self._scope.session
         if session is not None:
             rotate(session, served)
+        size_bytes = sum(read.size for read in self._reads)
+        throttle_ms = self._door.quotas.fetched_ms(self._caller.header.client_id, size_bytes)
+        if throttle_ms:
+            self._caller.mute(throttle_ms)
         return tuple(
             encode_response(
                 self._caller.header.api_version,
@@ -229,6 +246,7 @@ class _Fetch:
                     for group, results in topics.items()
                 ],
                 session_id=session.session_id if session else 0,
+                throttle_ms=throttle_ms,
             )
         )
 

@@ -104,20 +104,22 @@ def _answer(
     return (encode_response(METADATA, header.api_version, header.correlation_id, values),)
 
 
+def partition_row(door: Door, topic: Topic, number: int) -> dict[str, Any]:
+    """One partition as clients see it: led by the only node, which is its only replica."""
+    partition = door.agent.catalog.partitions[TopicPartition(topic.topic_id, number)]
+    return {
+        "error_code": ErrorCode.NONE,
+        "partition_index": number,
+        "leader_id": NODE_ID,
+        "leader_epoch": partition.machine.epoch,
+        "replica_nodes": (NODE_ID,),
+        "isr_nodes": (NODE_ID,),
+        "offline_replicas": (),
+    }
+
+
 def _topic(door: Door, topic: Topic, operations: int) -> dict[str, Any]:
-    partitions = door.agent.catalog.partitions
-    rows = [
-        {
-            "error_code": ErrorCode.NONE,
-            "partition_index": number,
-            "leader_id": NODE_ID,
-            "leader_epoch": partitions[TopicPartition(topic.topic_id, number)].machine.epoch,
-            "replica_nodes": (NODE_ID,),
-            "isr_nodes": (NODE_ID,),
-            "offline_replicas": (),
-        }
-        for number in range(topic.partition_count)
-    ]
+    rows = [partition_row(door, topic, number) for number in range(topic.partition_count)]
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,

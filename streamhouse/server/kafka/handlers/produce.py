@@ -3,7 +3,8 @@
 Owns: one request -> one append per partition, and the answers back in request order.
 Must not know: WAL, objects, SQL.
 Behaviour: errors are per partition, the others succeed; acks=0 gets no response, and an error
-closes the connection, as Kafka does; timeout_ms bounds the wait, not the write.
+closes the connection, as Kafka does; timeout_ms bounds the wait, not the write. A client above
+its quota is answered as ever and then not read from for a while.
 Gaps: transactional batches are refused until transactions are served.
 Versions: 7 zstd allowed; 8 record errors; 10 leader hint; 13 topic ids.
 """
@@ -40,6 +41,9 @@ def handle(door: Door, caller: Caller, frame: memoryview) -> Answer:
             results.append(result)
             sequence = max(sequence, appended)
         answers.append(ProduceTopicResult(name, topic_id, results))
+    throttle_ms = door.quotas.produced_ms(caller.header.client_id, len(frame))
+    if throttle_ms:
+        caller.mute(throttle_ms)
     if request.acks == 0:
         if any(result.error_code for answer in answers for result in answer.partitions):
             raise CloseConnection("a Produce with acks=0 failed")
@@ -48,10 +52,11 @@ def handle(door: Door, caller: Caller, frame: memoryview) -> Answer:
     correlation_id = caller.header.correlation_id
 
     def encode() -> Frame:
-        return (encode_response(version, correlation_id, answers),)
+        return (encode_response(version, correlation_id, answers, throttle_ms=throttle_ms),)
 
     def encode_late() -> Frame:
-        return (encode_response(version, correlation_id, _timed_out(answers)),)
+        late = _timed_out(answers)
+        return (encode_response(version, correlation_id, late, throttle_ms=throttle_ms),)
 
     if not sequence:  # nothing was appended
         return encode()
