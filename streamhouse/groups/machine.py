@@ -137,7 +137,9 @@ class GroupMachine:
         """Take up what was stored; all sessions begin anew."""
         assert self.state is EMPTY
         assert not self._members
-        self.state, self.generation = row.state, row.generation
+        # One that was about to be deleted when the process ended is an empty one.
+        self.state = EMPTY if row.state is DEAD else row.state
+        self.generation = row.generation
         self.protocol_type, self.protocol_name = row.protocol_type, row.protocol_name
         self.leader = row.leader
         for stored in row.members:

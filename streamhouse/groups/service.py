@@ -334,8 +334,14 @@ class GroupService:
                 continue  # an earlier alarm has replaced this one
             group.wake_ms = None
             if self._groups.get(group.machine.group_id) is group:
-                self._perform(group, group.machine.on_time(now_ms))
+                self._wake(group, now_ms)
         self._arm()
+
+    def _wake(self, group: Group, now_ms: int) -> None:
+        try:
+            self._perform(group, group.machine.on_time(now_ms))
+        except Exception:  # a mistake of ours in one group must not stop the others' timers
+            log.exception("group %r failed unexpectedly", group.machine.group_id)
 
     # -- retention ---------------------------------------------------------------------------------
 

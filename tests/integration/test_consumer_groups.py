@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -299,6 +300,33 @@ def test_admin_lists_describes_and_deletes_groups(server: ServerProcess) -> None
         admin.delete_consumer_groups([group])[group].result()
     listed = admin.list_consumer_groups().result()
     assert group not in {found.group_id for found in listed.valid}
+
+
+def test_kafka_python_lists_describes_and_deletes_groups(server: ServerProcess) -> None:
+    topic, group = make_topic(server), f"g-{uuid4().hex}"
+    write(server, topic, 12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import kafka
+    admin = kafka.KafkaAdminClient(bootstrap_servers=server.kafka)
+    try:
+        with members() as start:
+            one = start(server, "kafka-python", group, topic)
+            until("all is read", lambda: len(one.records) == 12)
+            listed = {found["group_id"]: found for found in admin.list_groups()}
+            assert listed[group]["group_state"] == "Stable"
+            described = admin.describe_groups([group])[group]
+            assert described["protocol_type"] == "consumer"
+            assert len(described["members"]) == 1
+            one.close()
+        offsets = admin.list_group_offsets(group)[group]
+        assert {tp.partition: found.offset for tp, found in offsets.items()} == {
+            number: 2 for number in range(PARTITIONS)
+        }
+        assert admin.delete_groups([group]) == {group: "OK"}
+        assert group not in {found["group_id"] for found in admin.list_groups()}
+    finally:
+        admin.close()
 
 
 def test_admin_resets_offsets_of_a_group_without_members(server: ServerProcess) -> None:

@@ -634,7 +634,7 @@ class Storm:
     async def _slow_reads(self) -> None:
         """Some reads outlast the grace period of what they read."""
         self._world.weather.slow_read_s = min(self._world.plan.delete_grace_ms / 1000 * 4, 40.0)
-        await asyncio.sleep(self._world.plan.delete_grace_ms / 1000)
+        await asyncio.sleep(2 * self._world.plan.delete_grace_ms / 1000)
 
     async def _failing_sync(self) -> None:
         self._world.fail_next_sync()

@@ -9,18 +9,20 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from enum import Enum
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from streamhouse.agent.service import AgentOptions, AgentPorts, AgentService
 from streamhouse.metadata.runner import InlineRunner
-from streamhouse.model.errors import OutcomeUnknown, StartRefused, Unavailable
+from streamhouse.model.errors import NotFound, OutcomeUnknown, StartRefused, Unavailable
 from streamhouse.model.ids import ObjectKey
 from streamhouse.ports.disk import Buffer, Disk
 from streamhouse.ports.objects import ObjectStore
 from streamhouse.wal.file_wal import FileWal
 from tests.sim.loop import owner
+
+_for_client: ContextVar[bool] = ContextVar("for_client", default=False)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -124,14 +126,15 @@ class Process:
         if not self.alive:
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def _spawn(self, work: Coroutine[Any, Any, T], for_client: bool) -> "asyncio.Task[T]":
         context = copy_context()
         context.run(owner.set, self)
+        context.run(_for_client.set, for_client)
         return asyncio.get_running_loop().create_task(work, context=context)
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _finish(self, work: Coroutine[Any, Any, T], *, for_client: bool = False) -> T:
         """Run the work inside this process. Raises Disconnected if the process ends first."""
-        task = self._spawn(work)
+        task = self._spawn(work, for_client)
         await asyncio.wait([task])
         if task.cancelled():
             raise Disconnected
@@ -152,7 +155,7 @@ class Process:
         """What a request does inside the server. Raises Disconnected if the process ends."""
         if not self.serving:
             raise Disconnected
-        return await self._finish(run(self.service))
+        return await self._finish(run(self.service), for_client=True)
 
     # -- ports -----------------------------------------------------------------------------------
 
@@ -237,10 +240,14 @@ class ProcessObjects:
 
     async def get_range(self, key: ObjectKey, start: int, stop: int) -> bytes:
         async def get() -> bytes:
-            pause_s = self._around.read_pause_s()
+            pause_s = self._around.read_pause_s() if _for_client.get() else 0.0
             if pause_s:
                 await asyncio.sleep(pause_s)
-            return await self._inner.get_range(key, start, stop)
+            try:
+                return await self._inner.get_range(key, start, stop)
+            except NotFound:
+                self._around.count("gets of deleted objects")
+                raise
 
         return await self._process.around_effect(f"get {key} {start}-{stop}", get)
 

@@ -41,7 +41,7 @@ from tests.sim.trace import Trace
 EPOCH_MS = 1_700_000_000_000
 PAUSE_RATE = 0.25
 PAUSE_S_MAX = 0.004
-SLOW_READ_RATE = 0.15
+SLOW_READ_RATE = 0.4
 LET_GO_TURNS_MAX = 1_000
 
 
@@ -266,7 +266,7 @@ class World:
         return 0.0
 
     def read_pause_s(self) -> float:
-        """Few reads are slow, so that others and the upkeep get ahead of them."""
+        """Some reads of clients are slow; the upkeep and other readers get ahead of them."""
         slow_s = self.weather.slow_read_s
         if not slow_s or self.chance.random() > SLOW_READ_RATE:
             return 0.0

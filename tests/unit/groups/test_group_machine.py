@@ -669,6 +669,17 @@ def test_a_deleted_group_serves_nobody() -> None:
     assert world.joined(world.join(request())).refusal is Refusal.MEMBER_ID_REQUIRED
 
 
+def test_a_group_that_was_being_deleted_is_an_empty_one_after_a_restart() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.leave(Identity(member))
+    world.machine.close()
+    again = World()
+    again.machine.restore(world.machine.row(None), again.now_ms)
+    assert again.machine.state is GroupState.EMPTY
+    assert again.joined(again.new_member()[1]).generation == 3
+
+
 def test_a_machine_refuses_nonsense_limits() -> None:
     with pytest.raises(AssertionError):
         GroupMachine("g", initial_delay_ms=-1, members_max=1)
