@@ -261,6 +261,8 @@ class AgentService:
             for topic in led:
                 if topic.topic_id not in stored:
                     self._forget(topic.topic_id)
+            for topic in led:
+                self._refresh_config(topic, stored.get(topic.topic_id))
             for topic in stored.values():
                 await self._adopt(topic)
         except StreamhouseError:
@@ -278,19 +280,30 @@ class AgentService:
             with suppress(NotFound):  # deleted meanwhile
                 await self._lead_added(topic)
 
+    def _refresh_config(self, before: Topic, stored: Topic | None) -> None:
+        """Take the stored settings, unless ours were changed since the store was asked."""
+        if stored is not None and self.catalog.find_id(before.topic_id) is before:
+            self.catalog.replace(stored)
+
     async def set_topic_config(self, topic: Topic, config: Mapping[str, str]) -> Topic:
-        metadata = self._ports.metadata
-        changed = await _settled(
-            lambda: metadata.set_topic_config(topic.topic_id, config, self._clock.now_ms())
+        metadata, topic_id = self._ports.metadata, topic.topic_id
+        return await self._reconfigure(
+            lambda: metadata.set_topic_config(topic_id, config, self._clock.now_ms())
         )
-        return self.catalog.replace(changed) or changed
 
     async def change_topic_config(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
         """Change the named settings only; they are in force on return."""
-        metadata = self._ports.metadata
-        changed = await _settled(
-            lambda: metadata.change_topic_config(topic.topic_id, changes, self._clock.now_ms())
+        metadata, topic_id = self._ports.metadata, topic.topic_id
+        return await self._reconfigure(
+            lambda: metadata.change_topic_config(topic_id, changes, self._clock.now_ms())
         )
+
+    async def _reconfigure(self, command: Callable[[], Awaitable[Topic]]) -> Topic:
+        try:
+            changed = await _settled(command)
+        except (Unavailable, OutcomeUnknown):
+            self._catalog_doubtful = True  # the store may have settings that we do not apply
+            raise
         return self.catalog.replace(changed) or changed
 
     def set_topic_defaults(self, defaults: Mapping[str, str]) -> None:

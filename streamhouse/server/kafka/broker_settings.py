@@ -22,8 +22,10 @@ class BrokerSettings:
 
     async def change(self, broker: str, changes: Mapping[str, str | None]) -> None:
         """Change the named settings of one broker or, with the empty name, of all."""
-        await self._store.change_broker_config(broker, changes)
-        await self.load()
+        try:
+            await self._store.change_broker_config(broker, changes)
+        finally:
+            await self.load()  # also when the answer was lost: the changes may be stored
 
     def of(self, broker: str) -> Mapping[str, str]:
         return self._changed.get(broker, {})

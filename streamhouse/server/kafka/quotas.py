@@ -48,8 +48,10 @@ class ClientQuotas:
 
     async def alter(self, changes: Sequence[QuotaChange]) -> None:
         """Store the changes; they are in force on return. Raises Invalid, Unavailable."""
-        await self._store.alter_client_quotas(changes)
-        await self.load()
+        try:
+            await self._store.alter_client_quotas(changes)
+        finally:
+            await self.load()  # also when the answer was lost: the changes may be stored
 
     def all(self) -> list[ClientQuota]:
         return [ClientQuota(entity, limits) for entity, limits in self._quotas.items()]
