@@ -68,7 +68,7 @@ class TimestampLookup:
         """Runs that can hold a record at or after the time, in offset order."""
         offset = partition.machine.log_start
         while offset < stop_offset:
-            following = await self._skip(partition, offset, timestamp_ms, stop_offset)
+            following = await self._skip(partition, offset, timestamp_ms)
             if following > offset:
                 offset = following
                 continue
@@ -78,9 +78,7 @@ class TimestampLookup:
             yield run
             offset = max(run.end, offset + 1)
 
-    async def _skip(
-        self, partition: Partition, offset: int, timestamp_ms: int, stop_offset: int
-    ) -> int:
+    async def _skip(self, partition: Partition, offset: int, timestamp_ms: int) -> int:
         """Past what is all older than the time; `offset` itself if it must be read."""
         chunk = partition.tail.chunk_at(offset)
         if chunk is not None:
@@ -88,7 +86,9 @@ class TimestampLookup:
         try:
             segment = partition.segment_for(offset)
         except NotFound:
-            return stop_offset
+            # Retention was here meanwhile: go on where the log begins now. Or a gap left by
+            # accepted loss: the reader knows what follows it.
+            return max(offset, partition.machine.log_start)
         if segment.timestamp_max_ms < timestamp_ms:
             return segment.end
         tail = await self._reader.tail_of(segment.key, segment.bytes_stored)

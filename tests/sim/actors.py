@@ -433,6 +433,8 @@ class Administrator:
         world, scene, chance = self._world, self._scene, self._chance
         while scene.sending:
             await asyncio.sleep(chance.expovariate(1 / 2.0))
+            if not scene.sending:
+                return
             job = chance.choice(
                 (self._delete_records, self._delete_records, self._alter, self._replace_topic)
             )

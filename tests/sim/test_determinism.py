@@ -10,7 +10,7 @@ import pytest
 from tests.sim.script import run_seed
 
 ROOT = Path(__file__).parents[2]
-SEED = 8
+SEED = 19
 
 
 @pytest.mark.sim
@@ -22,7 +22,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 @pytest.mark.sim
 def test_another_seed_gives_another_trace() -> None:
-    assert run_seed(SEED).digest != run_seed(SEED + 1).digest
+    assert run_seed(SEED).digest != run_seed(SEED - 1).digest
 
 
 @pytest.mark.sim

@@ -8,7 +8,7 @@ from tests.sim.__main__ import parse_seeds
 from tests.sim.script import Outcome, run_seed
 
 KEPT = Path(__file__).parent / "seeds" / "kept.txt"
-SEEDS_DEFAULT = range(20)
+SEEDS_DEFAULT = range(14)
 
 
 def kept_seeds() -> list[int]:
@@ -37,7 +37,7 @@ def test_no_invariant_is_violated(seed: int) -> None:
 def test_the_worlds_are_busy() -> None:
     """Crashes, faults and cold paths really happen in the seeds above."""
     counts: dict[str, int] = {}
-    for seed in (3, 8):
+    for seed in (3, 10):
         for what, times in run_seed(seed).counts.items():
             counts[what] = counts.get(what, 0) + times
     for what in ("acks", "reads", "killed", "power lost", "duplicates", "rolls", "wal reads"):
