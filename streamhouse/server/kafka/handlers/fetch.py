@@ -12,6 +12,7 @@ Versions: 7 sessions; 9 leader epoch; 12 flexible; 13 topic ids; 15 replica stat
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 from streamhouse.agent.service import Partition
 from streamhouse.kafka_proto.errors import ErrorCode
@@ -62,6 +63,25 @@ class _Read:
     cold: bool = False  # memory cannot answer
 
 
+class _News:
+    """Which partitions of a waiting fetch have something new."""
+
+    def __init__(self) -> None:
+        self._arrived = asyncio.Event()
+        self._indexes: dict[int, None] = {}
+
+    def tell(self, index: int) -> None:
+        self._indexes[index] = None
+        self._arrived.set()
+
+    async def wait(self) -> list[int]:
+        """Wait for news; each piece is given once."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        found, self._indexes = list(self._indexes), {}
+        return found
+
+
 def handle(door: Door, caller: Caller, frame: memoryview) -> Answer:
     version = caller.header.api_version
     request = decode_request(frame, caller.header.body_at, version)
@@ -98,11 +118,16 @@ class _Fetch:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read_memory(self) -> None:
-        """Answer from memory what memory can answer; mark the rest as cold."""
-        left = self._max_bytes
-        for read in self._reads:
+    def read_memory(self, reads: list[_Read] | None = None) -> None:
+        """Answer from memory what memory can answer; mark the rest as cold.
+
+        With `reads`, only those are looked at again; the others stay as they were found.
+        """
+        reads = self._reads if reads is None else reads
+        for read in reads:
             read.records, read.size, read.cold = [], 0, False
+        left = self._max_bytes - sum(read.size for read in self._reads)
+        for read in reads:
             partition = self._check(read)
             if partition is None:
                 continue
@@ -187,30 +212,35 @@ class _Fetch:
 
     async def wait(self) -> Frame:
         """Until there is enough, something is wrong, or the client's patience is over."""
+        news = _News()
         if any(read.cold for read in self._reads):
             await self._read_cold()
             if self.is_enough():
                 return self.answer()
-        arrived = asyncio.Event()
-        watched = {read.partition for read in self._reads if read.partition is not None}
-        for partition in watched:
-            partition.waiters.add(arrived.set)
+            for index in range(len(self._reads)):
+                news.tell(index)  # something may have come while nobody was watching
+        watched = [
+            (read.partition, partial(news.tell, index))
+            for index, read in enumerate(self._reads)
+            if read.partition is not None
+        ]
+        for partition, tell in watched:
+            partition.waiters.add(tell)
         try:
             async with asyncio.timeout(self._request.max_wait_ms / 1000):
-                await self._until_enough(arrived)
+                await self._until_enough(news)
         except TimeoutError:
             pass
         finally:
-            for partition in watched:
-                partition.waiters.discard(arrived.set)
+            for partition, tell in watched:
+                partition.waiters.discard(tell)
         return self.answer()
 
-    async def _until_enough(self, arrived: asyncio.Event) -> None:
+    async def _until_enough(self, news: "_News") -> None:
         while True:
-            await arrived.wait()
-            arrived.clear()
-            self.read_memory()
-            if any(read.cold for read in self._reads):
+            changed = [self._reads[index] for index in await news.wait()]
+            self.read_memory(changed)
+            if any(read.cold for read in changed):
                 await self._read_cold()
             if self.is_enough():
                 return
